@@ -175,7 +175,7 @@ impl Books {
     pub(super) fn confirmed(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.confirmed += 1;
-            if !page.handled && !page.parked && !page.forgiven {
+            if page.ends < page.confirmed && !page.parked && !page.forgiven {
                 self.unsettled.insert(number);
             }
         }

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq_model::{Broker, ConnectionId, Declare, Profile, QueueType, Seeded, Version};
+use retryrmq_model::{Broker, ConnectionId, Declare, Profile, Publish, QueueType, Seeded, Version};
 
 use self::{
     books::Books, faults::Faults, operator::Operator, replica::Replica, service::Attendant,
@@ -110,6 +110,8 @@ struct World {
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
+    /// A message that may be published again, completely equal.
+    published_before: Option<(u32, Publish)>,
     was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
@@ -201,6 +203,7 @@ impl World {
             faults_until: broker.now() + Duration::from_secs(60),
             next_fault: broker.now() + first_fault,
             harm_has_stopped: false,
+            published_before: None,
             was_alarmed: false,
             next_publish: broker.now(),
             random,

@@ -86,6 +86,22 @@ impl World {
             self.books.published_alike(number);
             self.send(connection, number, message.clone());
         }
+        // An equal one may also come long after the first, when that is settled. With an id it would be the same message.
+        match &self.published_before {
+            Some((number, equal)) if self.random.u8(0..4) == 0 => {
+                let (number, equal) = (*number, equal.clone());
+                self.note(|| format!("another {number} is published, later"));
+                self.books.published_alike(number);
+                self.send(connection, number, equal);
+            }
+            _ if kind == Kind::Fine
+                && !self.setting.suspects
+                && message.properties.message_id().is_none() =>
+            {
+                self.published_before = Some((number, message.clone()))
+            }
+            _ => {}
+        }
         self.send(connection, number, message);
     }
 
