@@ -91,6 +91,10 @@ impl Book {
         if let Some(said) = &file.alerts {
             let fault = |why: String| Misread::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
+            let orphans = file.orphans.as_ref().map(toml::Spanned::get_ref);
+            if orphans.is_some_and(|watched| watched.enabled) {
+                said.get_ref().check_troubles().map_err(fault)?;
+            }
         }
         if let Some(said) = &file.orphans {
             let fault = |why: String| Misread::at(text, said.span().start, why);
@@ -470,6 +474,20 @@ retry = "fixed(1m, retries=1)"
                 "{text}: {why}"
             );
         }
+    }
+
+    #[test]
+    fn a_rule_about_any_routing_key_is_the_last_one_unless_queues_are_watched() {
+        let alerts = "[[alerts.rules]]\nname = \"rest\"\nrouting_key = \"#\"\nseverity = \"count\"\n\
+                      [alerts.channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
+        Book::read(alerts).unwrap();
+        Book::read(&format!("{alerts}[orphans]\nenabled = false\n")).unwrap();
+        let why = Book::read(&format!("{alerts}[orphans]\n")).unwrap_err();
+        let why = why.to_string();
+        assert!(
+            why.contains("`routing_key`") && why.contains("`rest`"),
+            "{why}"
+        );
     }
 
     #[test]
