@@ -285,7 +285,7 @@ impl Service {
                 self.shelf.mind(self.seen.clone(), &self.metrics),
                 self.keep(client),
                 reporting.run(client),
-                self.history.run(client, &self.feed)
+                self.history.run(client, &self.feed, &self.shelf)
             )
         });
         loop {

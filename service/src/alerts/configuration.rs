@@ -95,6 +95,30 @@ impl Configuration {
         self.ready().map(drop)
     }
 
+    /// Checks that somebody is told of each queue in trouble, too; asked where queues are watched.
+    ///
+    /// # Errors
+    /// One sentence that names what to change.
+    pub fn check_troubles(&self) -> Result<(), String> {
+        if self.rules.iter().any(Rule::fits_everything) {
+            return Ok(());
+        }
+        let Err(why) = check_rule(&Rule::otherwise(), &self.channels()) else {
+            return Ok(());
+        };
+        let almost = self.rules.iter().rfind(|rule| rule.fits_every_message());
+        let change = match almost {
+            Some(rule) => format!(
+                "leave `routing_key`, `error_type` and `type` out of the rule `{}`, because a queue has none",
+                rule.name.escape_debug()
+            ),
+            None => REST.to_owned(),
+        };
+        Err(format!(
+            "[alerts]: {why}, and a queue that [orphans] finds in trouble has it where no rule matches; add it to the `severities` of a channel, or {change}"
+        ))
+    }
+
     pub(super) fn ready(&self) -> Result<Ready, String> {
         let place = |why: String| format!("[alerts]: {why}");
         self.bounds().map_err(place)?;
@@ -108,6 +132,7 @@ impl Configuration {
         for (name, channel) in &channels {
             let place = |why: String| format!("[alerts.channels.{}]: {why}", name.escape_debug());
             lines.insert(name.clone(), channel.open().map_err(place)?);
+            self.check_severities(name, channel).map_err(place)?;
             let taken = channel.severities.clone();
             let taken = taken.unwrap_or_else(|| vec![Severity::Wake, Severity::Morning]);
             severities.insert(name.clone(), taken.into_iter().collect::<BTreeSet<_>>());
@@ -130,10 +155,10 @@ impl Configuration {
             }
         }
         // The last rule, which nobody writes; it is not asked where another one fits everything.
-        if !self.rules.iter().any(Rule::fits_everything) {
+        if !self.rules.iter().any(Rule::fits_every_message) {
             check_rule(&Rule::otherwise(), &channels).map_err(|why| {
                 place(format!(
-                    "{why}, and what matches no rule has it; add it to the `severities` of a channel, or add a last rule with `severity = \"count\"`"
+                    "{why}, and what matches no rule has it; add it to the `severities` of a channel, or {REST}"
                 ))
             })?;
         }
@@ -163,6 +188,27 @@ impl Configuration {
             },
             tick: self.tick.0,
         })
+    }
+
+    /// A rule that names a channel reaches it whatever severities the channel takes; any other one by these alone.
+    fn check_severities(&self, name: &String, channel: &Channel) -> Result<(), String> {
+        let Some(taken) = &channel.severities else {
+            return Ok(());
+        };
+        let is_told = |severity: &Severity| *severity != Severity::Count;
+        let names = |rule: &Rule| {
+            is_told(&rule.severity) && rule.channels.as_ref().is_some_and(|all| all.contains(name))
+        };
+        if taken.iter().any(is_told) || self.rules.iter().any(names) {
+            return Ok(());
+        }
+        let what = match taken.is_empty() {
+            true => "`severities` is empty",
+            false => "`severities` has only \"count\", of which nobody is told",
+        };
+        Err(format!(
+            "{what}, and no rule names this channel, so it would never be used; add \"wake\" or \"morning\", leave `severities` out for both, or name it in the `channels` of a rule"
+        ))
     }
 
     fn channels(&self) -> BTreeMap<String, Channel> {
@@ -220,6 +266,9 @@ impl Configuration {
         Ok(())
     }
 }
+
+/// What takes what nobody else does.
+const REST: &str = "add a last rule with `severity = \"count\"`";
 
 fn check_rule(rule: &Rule, channels: &BTreeMap<String, Channel>) -> Result<(), String> {
     if rule.name.is_empty() || rule.name.len() > 100 || rule.name.chars().any(char::is_control) {
@@ -350,12 +399,58 @@ mod tests {
     }
 
     #[test]
+    fn a_channel_that_nothing_reaches_is_refused_unless_a_rule_names_it() {
+        for (severities, says) in [("[]", "is empty"), ("[\"count\"]", "has only \"count\"")] {
+            let channels = format!(
+                "[channels.all]\nlog = {{}}\n[channels.a]\nlog = {{}}\nseverities = {severities}\n"
+            );
+            let rule = |severity| {
+                format!("[[rules]]\nname = \"x\"\nchannels = [\"a\"]\nseverity = \"{severity}\"\n")
+            };
+            for text in [channels.clone(), format!("{}{channels}", rule("count"))] {
+                let why = read(&text).unwrap_err();
+                assert!(
+                    why.contains("[alerts.channels.a]") && why.contains(says),
+                    "{text}: {why}"
+                );
+            }
+            read(&format!("{}{channels}", rule("wake"))).unwrap();
+        }
+        let mixed = "[channels.a]\nlog = {}\nseverities = [\"count\", \"morning\"]\n";
+        read(mixed).unwrap();
+    }
+
+    #[test]
     fn a_last_rule_takes_what_no_channel_would_be_told_of() {
         let channel = "[channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
         let rest = "[[rules]]\nname = \"rest\"\nseverity = \"count\"\n";
         read(&format!("{channel}{rest}")).unwrap();
         let some = format!("{channel}{rest}queue = \"orders\"\n");
         assert!(read(&some).unwrap_err().contains("`morning`"));
+    }
+
+    #[test]
+    fn a_last_rule_for_any_routing_key_takes_every_message_and_no_queue_in_trouble() {
+        let channel = "[channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
+        let rest = "[[rules]]\nname = \"rest\"\nseverity = \"count\"\n";
+        for asked in [
+            "routing_key = \"#\"",
+            "error_type = \"*\"\ntype = \"*\"\nqueue = \"*\"",
+        ] {
+            let configuration = read(&format!("{channel}{rest}{asked}\n")).unwrap();
+            let why = configuration.check_troubles().unwrap_err();
+            assert!(
+                why.contains("[orphans]") && why.contains("out of the rule `rest`"),
+                "{why}"
+            );
+        }
+        for asked in ["routing_key = \"*\"", "where = \"true\""] {
+            let why = read(&format!("{channel}{rest}{asked}\n")).unwrap_err();
+            assert!(why.contains("what matches no rule"), "{asked}: {why}");
+        }
+        let whole = read(&format!("{channel}{rest}")).unwrap();
+        whole.check_troubles().unwrap();
+        read("").unwrap().check_troubles().unwrap();
     }
 
     #[test]

@@ -115,14 +115,25 @@ impl Rule {
 
     /// Whether it is about whatever there is, a queue's trouble as well.
     pub(super) fn fits_everything(&self) -> bool {
-        let all = |pattern: &Option<String>| pattern.as_deref().is_none_or(|text| text == "*");
         let conditions = [
             &self.routing_key,
             &self.error_type,
             &self.type_name,
             &self.condition,
         ];
-        all(&self.queue) && all(&self.reason) && conditions.iter().all(|asked| asked.is_none())
+        self.fits_every_message() && conditions.iter().all(|asked| asked.is_none())
+    }
+
+    /// Whether it is about every message that dies. A pattern that asks for something of a message, even for anything, is not about a queue
+    /// in trouble, which has no such thing.
+    pub(super) fn fits_every_message(&self) -> bool {
+        let all = |pattern: &Option<String>, any: &str| {
+            pattern.as_deref().is_none_or(|pattern| pattern == any)
+        };
+        let texts = [&self.queue, &self.reason, &self.error_type, &self.type_name];
+        texts.iter().all(|text| all(text, "*"))
+            && all(&self.routing_key, "#")
+            && self.condition.is_none()
     }
 
     /// Whether the rule needs the bodies of messages to be decoded.

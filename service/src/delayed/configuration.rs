@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// By the exchange that publishers send to.
 pub(crate) type Sections = BTreeMap<String, Section>;
 
 /// What becomes of messages that are published to one exchange with a header `x-delay`, in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Section {
     /// The exchange that messages are published to when they are due. It is somebody else's, and not made. Empty: the default exchange, which takes
@@ -21,7 +21,7 @@ pub(crate) struct Section {
 }
 
 /// A type of exchange that one binding takes everything from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// Bound with `#`.

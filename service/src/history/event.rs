@@ -30,6 +30,8 @@ pub(crate) enum Deed {
     Gone,
     /// Something begins.
     Begun,
+    /// A service says by which policy it decides.
+    Policy,
     /// Something else.
     #[default]
     #[serde(other)]
@@ -70,6 +72,12 @@ pub(crate) struct Event {
     pub(crate) traceparent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) job: Option<String>,
+    /// Which service, of several on one host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replica: Option<String>,
+    /// The digest of a policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
 }
 
 /// Texts of strangers take no more.

@@ -148,7 +148,7 @@ impl Index {
             }
             Deed::Replayed | Deed::Dropped | Deed::Gone => inner.leave(event),
             Deed::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
-            Deed::Silenced | Deed::Begun | Deed::Other => {}
+            Deed::Silenced | Deed::Begun | Deed::Policy | Deed::Other => {}
         }
         let is_of_a_person = matches!(
             event.event,

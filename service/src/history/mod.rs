@@ -12,6 +12,7 @@
 mod configuration;
 mod event;
 mod index;
+mod peers;
 mod recorder;
 
 use std::{
@@ -24,15 +25,16 @@ use prometheus_client::{metrics::counter::Counter, registry::Registry};
 use retryrmq::{Client, StreamEntry, StreamFrom};
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use configuration::Configuration;
 pub(crate) use event::{Deed, Event};
 pub(crate) use index::{Group, Index, Line, Minute};
 
-use crate::Feed;
+use crate::{Feed, policy::Shelf};
+use peers::Peers;
 use recorder::Recorder;
 
 /// The stream, unless the policy file names another.
@@ -70,6 +72,7 @@ impl Last {
 pub(crate) struct History {
     configuration: Configuration,
     index: Arc<Index>,
+    peers: Arc<Peers>,
     written: Counter,
     dropped: Counter,
     /// Events that are on their way to the stream.
@@ -81,6 +84,7 @@ impl History {
         Self {
             index: Arc::new(Index::new(configuration.records)),
             configuration,
+            peers: Arc::default(),
             written: Counter::default(),
             dropped: Counter::default(),
             pending: watch::Sender::new(0),
@@ -115,12 +119,19 @@ impl History {
             "Events that were dropped because the stream did not take them in time",
             self.dropped.clone(),
         );
+        if self.configuration.enabled {
+            registry.register(
+                "policies_differ",
+                "1 while another service of this virtual host decides by another policy, for a minute at least",
+                self.peers.differ.clone(),
+            );
+        }
         registry.register_collector(Box::new(index::Figures(Arc::clone(&self.index))));
         registry
     }
 
-    /// Writes what the feed tells, and follows the stream. Never ends.
-    pub(crate) async fn run(&self, client: &Client, feed: &Feed) {
+    /// Writes what the feed tells and by which policy of the shelf this service decides, and follows the stream. Never ends.
+    pub(crate) async fn run(&self, client: &Client, feed: &Feed, shelf: &Shelf) {
         if !self.configuration.enabled {
             return std::future::pending().await;
         }
@@ -136,7 +147,7 @@ impl History {
         let follow = async {
             self.make(client).await;
             made.send_replace(true);
-            self.follow(client).await;
+            tokio::join!(self.follow(client), self.compare(client, shelf));
         };
         tokio::join!(recorder.run(client, stream, news, is_made), follow);
     }
@@ -153,6 +164,27 @@ impl History {
         recorder::publish(client, stream, events).await?;
         self.written.inc_by(events.len() as u64);
         Ok(())
+    }
+
+    /// Says by which policy this service decides, and looks whether the others decide alike. Never ends.
+    async fn compare(&self, client: &Client, shelf: &Shelf) {
+        let mut books = shelf.changes();
+        loop {
+            let digest = books.borrow_and_update().digest();
+            let events = [self.peers.says(&digest)];
+            self.peers.compare();
+            let said = recorder::publish(client, &self.configuration.stream, &events);
+            if let Ok(Err(why)) = timeout(peers::BEAT, said).await {
+                debug!(
+                    why,
+                    "the others do not hear by which policy this service decides"
+                );
+            }
+            tokio::select! {
+                Ok(()) = books.changed() => {}
+                () = sleep(peers::BEAT) => {}
+            }
+        }
     }
 
     /// Waits a moment for what was told last; while [`run`](Self::run) goes on.
@@ -200,44 +232,49 @@ impl History {
                 ),
             };
             let error = match client.read_stream(stream, from).await {
-                Ok(mut reader) => loop {
-                    // Until the first one has come it is not known whether the stream is the same.
-                    let next = match &last {
-                        Some(last) if !last.is_met => timeout(MEETING, reader.next()).await,
-                        _ => Ok(reader.next().await),
-                    };
-                    let Ok(next) = next else {
-                        warn!(
-                            stream,
-                            "the stream of the history is another one, and read from its beginning"
-                        );
-                        last = None;
-                        continue 'anew;
-                    };
-                    match next {
-                        Ok(entry) => {
-                            if let Some(known) = &mut last
-                                && !known.is_met
-                                && entry.offset <= known.offset
-                            {
-                                if entry.offset == known.offset {
-                                    known.is_met = known.body == entry.body;
-                                    if !known.is_met {
-                                        last = None;
-                                        continue 'anew;
+                Ok(mut reader) => {
+                    // Others write to another one as well, so it is not the silence that counts.
+                    let meeting = Instant::now() + MEETING;
+                    loop {
+                        // Until the first one has come it is not known whether the stream is the same.
+                        let next = match &last {
+                            Some(last) if !last.is_met => timeout_at(meeting, reader.next()).await,
+                            _ => Ok(reader.next().await),
+                        };
+                        let Ok(next) = next else {
+                            warn!(
+                                stream,
+                                "the stream of the history is another one, and read from its beginning"
+                            );
+                            last = None;
+                            continue 'anew;
+                        };
+                        match next {
+                            Ok(entry) => {
+                                if let Some(known) = &mut last
+                                    && !known.is_met
+                                    && entry.offset <= known.offset
+                                {
+                                    if entry.offset == known.offset {
+                                        known.is_met = known.body == entry.body;
+                                        if !known.is_met {
+                                            last = None;
+                                            continue 'anew;
+                                        }
                                     }
+                                    continue;
                                 }
-                                continue;
+                                last = Some(Last::of(&entry));
+                                // Anybody who may write to the stream may write anything.
+                                if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
+                                    self.index.add(&event, Timestamp::now());
+                                    self.peers.hear(&event, Timestamp::now());
+                                }
                             }
-                            last = Some(Last::of(&entry));
-                            // Anybody who may write to the stream may write anything.
-                            if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
-                                self.index.add(&event, Timestamp::now());
-                            }
+                            Err(error) => break error,
                         }
-                        Err(error) => break error,
                     }
-                },
+                }
                 Err(error) => error,
             };
             if let Some(last) = &mut last {

@@ -1,12 +1,13 @@
 //! The table `[page]` of the policy file: who may see the page, and do what there.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Once, time::Duration};
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
-use retryrmq::secret_file;
+use retryrmq::{secret_file, visible};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::{Span, redaction};
 
@@ -196,6 +197,20 @@ impl Token {
     }
 }
 
+/// Once: the header comes with each request of such a person.
+fn tell_unreadable(header: &str, group: &[u8]) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        let group = String::from_utf8_lossy(group);
+        let group: String = visible::line(&group).chars().take(100).collect();
+        warn!(
+            header,
+            group,
+            "a group in the proxy's header is not UTF-8, and gives nobody a role; the other groups count. Such a group is told once: let the proxy write UTF-8"
+        );
+    });
+}
+
 impl Proxy {
     fn networks(&self) -> Result<Vec<IpNet>, String> {
         let read = |text: &String| {
@@ -218,10 +233,17 @@ impl Proxy {
         networks.iter().any(|network| network.contains(&peer))
     }
 
-    /// The highest role of these groups.
-    pub(super) fn role(&self, groups: &str) -> Option<Role> {
+    /// The highest role of these groups, as the header has them. One that cannot be read gives no role, and takes none away.
+    pub(super) fn role(&self, groups: &[u8]) -> Option<Role> {
         let of = |group: &str| self.roles.get(group).copied();
-        let roles = groups.split(',').map(str::trim).filter_map(of);
-        roles.chain(of("*")).max()
+        let groups = groups.split(|byte| *byte == b',');
+        let read = groups.filter_map(|group| match std::str::from_utf8(group) {
+            Ok(group) => Some(group.trim()),
+            Err(_) => {
+                tell_unreadable(&self.groups, group);
+                None
+            }
+        });
+        read.filter_map(of).chain(of("*")).max()
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::visible;
 use ring::hmac;
@@ -70,7 +70,8 @@ pub(super) fn entry(
         && proxy.is_at(peer)
         && let Some(user) = text(&proxy.user).filter(|user| !user.trim().is_empty())
     {
-        return match proxy.role(text(&proxy.groups).unwrap_or_default()) {
+        let groups = headers.get(proxy.groups.as_str());
+        return match proxy.role(groups.map_or(b"", HeaderValue::as_bytes)) {
             Some(role) => Entry::Known(Person {
                 name: visible::line(user.trim()).chars().take(100).collect(),
                 role,
@@ -290,6 +291,15 @@ mod tests {
             (person.name.as_str(), person.role),
             ("Jörg", Role::Operator)
         );
+        let latin_1 = |bytes: &[u8]| {
+            let mut said = headers(&[("x-forwarded-user", "ann")]);
+            let value = header::HeaderValue::from_bytes(bytes).unwrap();
+            said.insert("x-forwarded-groups", value);
+            role(entry(&page, "10.1.2.3".parse().unwrap(), &said, now))
+        };
+        assert_eq!(latin_1(b"K\xf6ln, shop"), Some(Role::Operator));
+        assert_eq!(latin_1(b"shop,K\xf6ln ,sre"), Some(Role::Admin));
+        assert_eq!(latin_1(b"sr\xe9"), None, "it is no other group");
         let nobody = entry(&page, HERE, &headers(&[("host", "localhost")]), now);
         assert!(matches!(nobody, Entry::Refused(_)), "{nobody:?}");
         for (text, says) in [

@@ -1,7 +1,11 @@
 //! A policy that was read and checked, ready to be asked.
 
+use std::collections::BTreeSet;
+
 use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::{configuration::Misread, pattern::glob};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::file::{End, PolicyFile, Reason, Reasons, RuleEntry, Word};
 use crate::{Settings, alerts, delayed, history, page, reporting::Sections, store::redis};
@@ -39,6 +43,8 @@ struct Line {
     /// The conditions that consumers have as well.
     conditions: Rule,
     action: Action,
+    /// Its words, for the digest.
+    said: Value,
 }
 
 /// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
@@ -91,6 +97,10 @@ impl Book {
         if let Some(said) = &file.alerts {
             let fault = |why: String| Misread::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
+            let orphans = file.orphans.as_ref().map(toml::Spanned::get_ref);
+            if orphans.is_some_and(|watched| watched.enabled) {
+                said.get_ref().check_troubles().map_err(fault)?;
+            }
         }
         if let Some(said) = &file.orphans {
             let fault = |why: String| Misread::at(text, said.span().start, why);
@@ -147,6 +157,7 @@ impl Book {
             let reasons = reasons(entry).map_err(bad)?;
             book.lines.push(Line {
                 queue: entry.queue.clone(),
+                said: said(entry, &reasons, &action),
                 reasons,
                 conditions: conditions(entry),
                 action,
@@ -165,6 +176,18 @@ impl Book {
             book.store = Some(configuration);
         }
         Ok(book)
+    }
+
+    /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
+    /// words of one version, because the services of a virtual host show it to each other.
+    pub(crate) fn digest(&self) -> String {
+        let rules: Vec<_> = self.lines.iter().map(|line| &line.said).collect();
+        let whole = json!([rules, self.otherwise.to_string(), self.ends, self.delayed]);
+        let digest = Sha256::digest(whole.to_string());
+        digest[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     /// Who is told what.
@@ -274,6 +297,24 @@ fn reasons(entry: &RuleEntry) -> Result<Vec<Reason>, &'static str> {
             "`error_type` is known of what clients hand over alone; leave `reason` out, or say `reason = \"failed\"`",
         ),
     }
+}
+
+/// What a rule says, whatever it looks like in its file.
+fn said(entry: &RuleEntry, reasons: &[Reason], action: &Action) -> Value {
+    let action = match action {
+        Action::Retry(policy) => policy.to_string(),
+        Action::Park => "park".to_owned(),
+        Action::Drop => "drop".to_owned(),
+    };
+    let reasons: BTreeSet<_> = reasons.iter().collect();
+    json!([
+        entry.queue,
+        entry.routing_key,
+        entry.headers,
+        entry.error_type,
+        reasons,
+        action
+    ])
 }
 
 fn conditions(entry: &RuleEntry) -> Rule {
@@ -470,6 +511,55 @@ retry = "fixed(1m, retries=1)"
                 "{text}: {why}"
             );
         }
+    }
+
+    #[test]
+    fn a_rule_about_any_routing_key_is_the_last_one_unless_queues_are_watched() {
+        let alerts = "[[alerts.rules]]\nname = \"rest\"\nrouting_key = \"#\"\nseverity = \"count\"\n\
+                      [alerts.channels.a]\nseverities = [\"wake\"]\nlog = {}\n";
+        Book::read(alerts).unwrap();
+        Book::read(&format!("{alerts}[orphans]\nenabled = false\n")).unwrap();
+        let why = Book::read(&format!("{alerts}[orphans]\n")).unwrap_err();
+        let why = why.to_string();
+        assert!(
+            why.contains("`routing_key`") && why.contains("`rest`"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn the_digest_is_of_what_becomes_of_messages_and_of_nothing_else() {
+        let digest = |text: &str| Book::read(text).unwrap().digest();
+        assert_eq!(digest(""), Book::default().digest());
+        let rule = "[[rules]]\nqueue = \"a\"\nreason = [\"expired\", \"maxlen\"]\nend = \"park\"\n";
+        let same = "# the same\n[[rules]]\nend = \"park\"\nreason = [\"maxlen\", \"expired\"]\nqueue = \"a\"\n";
+        assert_eq!(digest(rule), digest(same));
+        assert_eq!(
+            digest("[defaults]\nretry = \"fixed(60s)\""),
+            digest("[defaults]\nretry = \"fixed(1m)\"")
+        );
+        assert_eq!(
+            digest("[service]\nprefetch = 7\n[alerts]\n[history]\nrecords = 5\n"),
+            digest("")
+        );
+        let other = "[[rules]]\nqueue = \"b\"\nend = \"drop\"\n";
+        let mut all = vec![
+            digest(""),
+            digest(FILE),
+            digest(rule),
+            digest(other),
+            digest(&format!("{rule}{other}")),
+            digest(&format!("{other}{rule}")),
+            digest(&rule.replace("park", "drop")),
+            digest(&rule.replace("queue", "routing_key")),
+            digest("[defaults]\nretry = \"fixed(2m)\""),
+            digest("[defaults]\nexpired = \"retry\""),
+            digest("[delayed.orders]\nto = \"shop\"\n"),
+        ];
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What the policy file says, and how it changes.
 
-use retryrmq_harness::{QueueType, eventually, lapin::types::FieldTable, on_every_broker};
+use retryrmq_harness::{
+    QueueType, Version, eventually, lapin::types::FieldTable, on_every_broker,
+    on_every_broker_where,
+};
 use rustix::process::Signal;
 
 use crate::stage::{INTAKE, Native, PATIENCE, Replica, declare, id, policy, program, take, text};
@@ -220,5 +223,50 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
         .await;
         assert!(replica.end().await.success());
     })
+    .await;
+}
+
+#[tokio::test]
+async fn two_services_with_different_policies_say_so_until_they_agree() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            let vhost = broker.vhost().await;
+            let files = [
+                policy("[defaults]\nretry = \"fixed(1h)\"\n"),
+                policy("[defaults]\nretry = \"fixed(2h)\"\n"),
+                policy("# as the first one\n[defaults]\nretry = \"fixed(60m)\"\n"),
+            ];
+            let [one, two, same] = files.each_ref();
+            let one = Replica::start(&vhost, Some(one.path())).await;
+            let same = Replica::start(&vhost, Some(same.path())).await;
+            let differs = async |replica: &Replica, value: u8| {
+                let line = format!("retryrmq_serve_policies_differ {value}");
+                eventually(PATIENCE, &line, || async {
+                    let (_, text) = replica.page("/metrics").await;
+                    text.lines().any(|said| said == line)
+                })
+                .await;
+            };
+            differs(&one, 0).await;
+            let other = Replica::start(&vhost, Some(two.path())).await;
+            tokio::join!(differs(&one, 1), differs(&other, 1));
+            let said = one.says("so that chance decides").await;
+            assert!(
+                said["other"].as_str().unwrap().contains("retryrmq-serve@"),
+                "{said}"
+            );
+            // A file that changes ends it at once where it is read, and with the next word of that one elsewhere.
+            std::fs::write(two.path(), "[defaults]\nretry = \"fixed(1h)\"\n").unwrap();
+            tokio::join!(differs(&one, 0), differs(&same, 0), differs(&other, 0));
+            for replica in [&one, &other] {
+                replica.says("by another policy any more").await;
+                assert_eq!(replica.said("so that chance decides"), 1);
+            }
+            for replica in [one, same, other] {
+                assert!(replica.end().await.success());
+            }
+        },
+    )
     .await;
 }

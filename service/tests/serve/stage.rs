@@ -99,6 +99,12 @@ impl Replica {
         .await
     }
 
+    /// How many lines of the log have these words by now.
+    pub(crate) fn said(&self, words: &str) -> usize {
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|line| line.contains(words)).count()
+    }
+
     /// Where it serves its pages.
     pub(crate) fn address(&self) -> &str {
         &self.address
