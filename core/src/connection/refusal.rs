@@ -54,8 +54,8 @@ fn limited(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     (
         ErrorKind::Unreachable,
         format!(
-            "refused while {doing}: {text}; close other connections, or raise the limit (`max-connections`): it must allow each client two \
-             connections, to consume and to publish, and a third while it looks at queues"
+            "refused while {doing}: {text}; close other connections, or raise the limit (`max-connections`): a client has two connections, \
+             to consume and to publish, and opens a third to check queues, so that the limit must allow three"
         ),
     )
 }
@@ -391,8 +391,8 @@ mod tests {
         for part in [
             text,
             "raise the limit",
-            "each client two connections",
-            "a third while it looks",
+            "a client has two connections",
+            "must allow three",
         ] {
             assert!(sentence.contains(part), "{sentence}");
         }
