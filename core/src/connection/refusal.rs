@@ -48,6 +48,18 @@ fn is_a_limit(text: &str) -> bool {
     text.contains("connection limit (") && text.contains(") is reached")
 }
 
+/// The answer to a connection too many. It may be let in later: closed ones count until the broker has noticed. But nobody waits in vain
+/// without knowing that those which fill the limit may be our own.
+fn limited(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
+    (
+        ErrorKind::Unreachable,
+        format!(
+            "refused while {doing}: {text}; close other connections, or raise the limit (`max-connections`): a client has two connections, \
+             to consume and to publish, and opens a third to check queues, so that the limit must allow three"
+        ),
+    )
+}
+
 /// The error for `why`, which happened during `doing`.
 pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
     let (kind, message) = match why.kind() {
@@ -63,13 +75,9 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                     ErrorKind::AccessRefused,
                     format!("refused while {doing}: another connection holds it alone: {text}"),
                 ),
-                // Closed connections count until the broker has noticed.
-                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => (
-                    ErrorKind::Unreachable,
-                    format!(
-                        "refused while {doing}: {text}; close other connections, or raise the limit"
-                    ),
-                ),
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => {
+                    limited(doing, text)
+                }
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("vhost") => (
                     ErrorKind::VhostNotFound,
                     format!(
@@ -371,6 +379,23 @@ mod tests {
         assert!(!is_a_limit(
             "NOT_ALLOWED - vhost connection limit (1) not found"
         ));
+    }
+
+    #[test]
+    fn a_limit_that_our_own_connections_may_fill_says_how_many_we_need() {
+        let text =
+            "NOT_ALLOWED - connection refused for user 'bob': user connection limit (1) is reached";
+        assert!(is_a_limit(text));
+        let (kind, sentence) = limited(&Doing::Opening, text);
+        assert_eq!(kind, ErrorKind::Unreachable); // who waits goes on waiting
+        for part in [
+            text,
+            "raise the limit",
+            "a client has two connections",
+            "must allow three",
+        ] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
     }
 
     #[test]

@@ -168,8 +168,7 @@ impl Browse {
         let sent: Vec<_> = messages
             .iter()
             .map(|message| {
-                self.tag(&message.record)?;
-                self.may_go_to(&message.record, message.target())?;
+                self.would_send(message)?;
                 self.copies
                     .resend(message.received(), message.target(), message.keep_count)
             })
@@ -194,6 +193,16 @@ impl Browse {
         self.supply.confirmed(asked);
         sleep_until(safe).await;
         answers
+    }
+
+    /// Asks whether [`send`](Self::send) would take a message, without sending anything: for a rehearsal, which must not promise more than
+    /// the deed. What only the broker knows, such as whether the queue exists, shows when it is sent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, or for a message of another walk. It stays parked.
+    pub fn would_send(&self, message: &Resend) -> Result<()> {
+        self.tag(&message.record)?;
+        self.may_go_to(&message.record, message.target())
     }
 
     /// Whether a record of another walk is a message that this walk sent back and that was parked again.

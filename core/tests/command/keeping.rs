@@ -437,6 +437,26 @@ async fn what_a_customer_sent_is_forgotten_and_others_stay() {
         }
         desk.holds(PARKED, 4).await;
         let condition = "body.customer.id == 7";
+        // What is to be erased stands in no document that tells of it.
+        let rehearsed = desk
+            .run(&[
+                "--json",
+                "parked",
+                "forget",
+                QUEUE,
+                "--dry-run",
+                "--where",
+                condition,
+            ])
+            .await
+            .exits(0);
+        for line in rehearsed.lines() {
+            assert_eq!(line["body_bytes"], 23, "{line}");
+            assert!(line.get("body").is_none(), "{line}");
+            assert!(line.get("body_base64").is_none(), "{line}");
+        }
+        assert_eq!(rehearsed.lines().len(), 2, "{rehearsed:#?}");
+        assert!(!rehearsed.out.contains("customer"), "{rehearsed:#?}");
         let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes", "--where"];
         let mut arguments = forget.to_vec();
         arguments.push(condition);

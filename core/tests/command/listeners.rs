@@ -2,7 +2,7 @@
 
 use lapin::BasicProperties;
 use retryrmq_harness::{QueueType, on_every_broker};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     time::timeout,
@@ -75,6 +75,37 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
         let told = heard_once(&desk, &forget).await;
         assert_eq!(told["forgotten"], MANY);
         desk.holds(PARKED, 0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        for number in 0..MANY {
+            let record = parked(&id(number), 1_700_000_000, "no answer");
+            desk.amqp.publish_with(PARKED, "x", record).await;
+        }
+        desk.holds(PARKED, MANY).await;
+        for (deed, done) in [
+            ("replay", "replayed"),
+            ("drop", "dropped"),
+            ("forget", "forgotten"),
+        ] {
+            let rehearsed = [
+                "--json",
+                "parked",
+                deed,
+                QUEUE,
+                "--error=answer",
+                "--dry-run",
+            ];
+            let told = heard_once(&desk, &rehearsed).await;
+            assert_eq!(told, json!({ format!("would_be_{done}"): MANY }));
+        }
+        desk.holds(PARKED, MANY).await;
     })
     .await;
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use retryrmq::{Client, types::AMQPValue};
-use retryrmq_harness::{Broker, QueueType, on_every_broker};
+use retryrmq_harness::{Broker, Policy, QueueType, on_every_broker};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    stage::{Desk, PARKED, PATIENCE, QUEUE, finish},
+    stage::{Desk, Done, PARKED, PATIENCE, QUEUE, finish},
     walking::{code, parked, pid},
 };
 
@@ -413,6 +413,65 @@ async fn what_is_written_down_is_what_happened() {
         tokio::time::timeout(Duration::from_secs(60), desk.holds(QUEUE, 0))
             .await
             .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_whose_queue_is_refused_stays_and_the_others_go_as_the_rehearsal_said() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 3).await;
+        // The broker dead-letters it out of a queue that takes no replays.
+        let report = "retryrmq.serve.report";
+        let route = json!({
+            "message-ttl": 1, "dead-letter-exchange": "", "dead-letter-routing-key": PARKED,
+        });
+        let policy = Policy::new("^retryrmq[.]serve[.]", route);
+        desk.vhost.put_policy("dead", &policy).await.unwrap();
+        desk.amqp.declare(report, QueueType::Classic).await;
+        desk.amqp.publish(report, "alone").await;
+        desk.holds(PARKED, 4).await;
+        let outcomes = |done: &Done| {
+            let mut outcomes: Vec<_> = done
+                .lines()
+                .iter()
+                .map(|line| line["outcome"].as_str().unwrap().to_owned())
+                .collect();
+            outcomes.sort_unstable();
+            outcomes
+        };
+        let all = ["--json", "parked", "replay", QUEUE, "--all"];
+        // A queue that is refused to all of them ends it at the first.
+        for to in ["retryrmq.intake", PARKED, "other.parked"] {
+            for dry in [&["--dry-run"][..], &[]] {
+                let done = desk.run(&[&all[..], &["--to", to], dry].concat()).await;
+                let done = done.exits(2);
+                assert!(!done.out.contains("would be replayed"), "{done:#?}");
+            }
+        }
+        let done = desk
+            .run(&[&all[..], &["--dry-run"]].concat())
+            .await
+            .exits(1);
+        let would = ["would be refused"; 1]
+            .iter()
+            .chain(&["would be replayed"; 3]);
+        assert!(outcomes(&done).iter().eq(would), "{done:#?}");
+        assert!(
+            done.err.contains("belongs to `retryrmq serve`"),
+            "{done:#?}"
+        );
+        assert!(
+            done.err.contains("3 messages would be replayed"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 4).await;
+        let done = desk.run(&all).await.exits(1);
+        let did = ["refused"; 1].iter().chain(&["replayed"; 3]);
+        assert!(outcomes(&done).iter().eq(did), "{done:#?}");
+        assert!(done.err.contains("3 messages replayed"), "{done:#?}");
+        desk.holds(PARKED, 1).await;
+        desk.holds(QUEUE, 3).await;
     })
     .await;
 }

@@ -76,6 +76,14 @@ impl Fault {
         self
     }
 
+    /// The same about one message that was refused while others went: that the options made no sense, and nothing was done, would be wrong.
+    pub(crate) fn of_one(mut self) -> Self {
+        if self.exit == Exit::Usage {
+            self.exit = Exit::Failed;
+        }
+        self
+    }
+
     /// The same, and what failed afterwards, unless that is the same. A reader that has gone is no reason to say nothing of the latter.
     pub(crate) fn then(self, later: Self) -> Self {
         if self.closed_pipe {

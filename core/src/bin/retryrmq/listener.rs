@@ -22,13 +22,14 @@ impl Listener {
         }
     }
 
-    /// Tells what was `done`, and how often, where nobody has read the lines to their end.
+    /// Tells what was `done`, and how often, or what a dry run `would` have done, where nobody has read the lines to their end.
     ///
     /// # Errors
     /// Where it was not the reader who left, as with a full disk.
     pub(crate) fn end(
         self,
         (done, count): (&str, u64),
+        would: bool,
         summary: &str,
         output: &Output,
     ) -> Result<(), Fault> {
@@ -36,7 +37,13 @@ impl Listener {
             None => Ok(()),
             Some(fault) if fault.is_closed_pipe() => {
                 if output.is_json() {
-                    output::err_line(&json!({ done: count }).to_string());
+                    // A program that reads this must not take a rehearsal for the deed.
+                    let told = if would {
+                        json!({ format!("would_be_{done}"): count })
+                    } else {
+                        json!({ done: count })
+                    };
+                    output::err_line(&told.to_string());
                 }
                 Ok(())
             }

@@ -60,21 +60,30 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     progress.finish_and_clear();
     let taken = Others::of(&browse);
-    let Some(closed) = stop.unless_cut(browse.close()).await else {
-        return Ok(Exit::Interrupted);
-    };
+    let closed = stop.unless_cut(browse.close()).await;
     let rewritten = rewritten.map_err(|error| others::refused(error, &parked.name()));
-    let (rewritten, kept) = rewritten?;
-    closed?;
     let mut written = Ok(());
-    if let Some(audit) = &mut audit {
+    // Whatever becomes of the end: this was done.
+    if let (Some(audit), Ok((rewritten, _))) = (&mut audit, &rewritten) {
         let mut line = audit.line("rewritten");
         line["count"] = json!(rewritten);
         let done = format!("{rewritten} messages were rewritten");
         written = audit.append(&[line], &done).await;
     }
-    client.close().await;
+    let is_cut = closed.is_none();
+    if !is_cut {
+        client.close().await; // which would wait for what was cut short
+    }
+    let closed = closed.map(|closed| closed.map_err(Fault::from));
+    let (rewritten, kept) = ended(rewritten, closed.unwrap_or(Ok(())), total)?;
     written?;
+    if is_cut {
+        output.note(&format!(
+            "stopped before the broker confirmed the end: {}",
+            state(rewritten, total)
+        ));
+        return Ok(Exit::Interrupted);
+    }
     let name = parked.name();
     let remaining = u64::from(total).saturating_sub(rewritten + kept);
     let not_all = if kept == 0 {
@@ -103,4 +112,49 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return taken.told(&name, output);
     }
     Ok(Exit::Ok)
+}
+
+/// What was rewritten, if it was also ended in good order.
+fn ended(
+    rewritten: Result<(u64, u64), Fault>,
+    closed: Result<(), Fault>,
+    total: u32,
+) -> Result<(u64, u64), Fault> {
+    match (rewritten, closed) {
+        (Ok(counts), Ok(())) => Ok(counts),
+        (Ok((rewritten, _)), Err(fault)) => Err(fault.after(&state(rewritten, total))),
+        (Err(fault), Ok(())) => Err(fault),
+        (Err(fault), Err(later)) => Err(fault.then(later)),
+    }
+}
+
+/// Where the messages are when nobody knows whether the last acknowledgements came.
+fn state(rewritten: u64, total: u32) -> String {
+    format!(
+        "{rewritten} of {total} messages were rewritten; every message is still parked, and some that were rewritten last may be there twice: run this again to see that it ends"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_fails_says_what_was_done_and_where_the_messages_are() {
+        let lost = || Err(Fault::failed("the connection was lost"));
+        let fault = ended(Ok((7, 1)), lost(), 9).unwrap_err();
+        let said = fault.sentence();
+        for part in [
+            "the connection was lost; 7 of 9 messages were rewritten",
+            "still parked",
+            "twice",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(fault.exit(), Exit::Failed);
+        // Where the rewriting failed, the end is told of as well.
+        let fault = ended(Err(Fault::refused("no")), lost(), 9).unwrap_err();
+        assert_eq!(fault.sentence(), "no; the connection was lost");
+        assert_eq!(ended(Ok((7, 1)), Ok(()), 9).unwrap(), (7, 1));
+    }
 }

@@ -175,7 +175,7 @@ impl<'a> Doing<'a> {
             }
         }
         if self.choice.dry_run {
-            self.rehearse(place, &record, &resend);
+            self.rehearse(ordered, place, &record, &resend)?;
             return Ok(Go::On);
         }
         if let Some(editor) = &self.editor {
@@ -262,7 +262,19 @@ impl<'a> Doing<'a> {
         Ok(Go::On)
     }
 
-    fn rehearse(&mut self, place: usize, record: &Record, resend: &Resend) {
+    /// Says what would become of a message, as the deed would: what would be refused ends it where the deed would end.
+    fn rehearse(
+        &mut self,
+        ordered: &Ordered,
+        place: usize,
+        record: &Record,
+        resend: &Resend,
+    ) -> Result<(), Fault> {
+        if matches!(self.deed, Deed::Replay(_))
+            && let Err(error) = ordered.browse.would_send(resend)
+        {
+            return self.refuse((place, record, resend), error, "would be refused", false);
+        }
         self.tally.note(place, record, self.target(resend));
         if self.output.is_json() {
             let mut line = self.line(place, record);
@@ -275,6 +287,35 @@ impl<'a> Doing<'a> {
         } else {
             self.rows.push(ls::row(place, record, self.output));
         }
+        Ok(())
+    }
+
+    /// Tells of a message that is refused, which stays where it is. Those behind it go on if it alone is concerned.
+    ///
+    /// # Errors
+    /// Why, if it ends the others, too. `begun`: some have gone, and to say that an option made no sense, and nothing was done, would be
+    /// wrong.
+    fn refuse(
+        &mut self,
+        (place, record, resend): (usize, &Record, &Resend),
+        error: retryrmq::Error,
+        outcome: &str,
+        begun: bool,
+    ) -> Result<(), Fault> {
+        let alone = concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
+        let mut why = Fault::from(error).on_the_way();
+        if alone || begun {
+            why = why.of_one();
+        }
+        self.print(place, record, resend, outcome, Some(&why));
+        if !alone {
+            return Err(why);
+        }
+        self.refused += 1;
+        self.output
+            .note(&format!("{}: {}", handle(place, record), why.sentence()));
+        self.fault.get_or_insert(why);
+        Ok(())
     }
 
     /// The queue that it goes to, where there is one.
@@ -349,19 +390,10 @@ impl<'a> Doing<'a> {
                 self.print(place, &record, &resend, self.deed.done(), None);
                 continue;
             };
-            let alone =
-                concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
-            let why = Fault::from(error).on_the_way();
-            self.print(place, &record, &resend, "refused", Some(&why));
-            if !alone {
+            let begun = sent > 0 || self.tally.count > 0;
+            if let Err(why) = self.refuse((place, &record, &resend), error, "refused", begun) {
                 fault.get_or_insert(why);
-                continue;
             }
-            // It stays where it is, and those behind it go on.
-            self.refused += 1;
-            self.output
-                .note(&format!("{}: {}", handle(place, &record), why.sentence()));
-            self.fault.get_or_insert(why);
         }
         fault.map_or(Ok(()), Err)
     }
@@ -465,10 +497,13 @@ impl<'a> Doing<'a> {
     }
 }
 
-/// Whether others do not share it.
+/// Whether others do not share it: each message has its own target.
 fn concerns_one(error: &retryrmq::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Unroutable | ErrorKind::QueueNotFound | ErrorKind::TooLarge
+        ErrorKind::Unroutable
+            | ErrorKind::QueueNotFound
+            | ErrorKind::TooLarge
+            | ErrorKind::InvalidOption
     )
 }

@@ -83,7 +83,11 @@ To reach one message that waits, all messages in its waiting queue are looked at
 a moment. They keep their order and their time. Where the broker would count one more
 look as a crash, it looks no further, and says so, with what was erased by then.
 Waiting queues are found by their names: those of the default policy and of common
-delays; name others with --delay. It says which it looked through.";
+delays; name others with --delay. It says which it looked through.
+
+JSON: a line for each message, with what `parked ls` tells of it, from (the queue) and
+forgotten (false in a dry run). Never its body: that is what is to be erased. What was
+written of a failure (error) is told, and may quote the message.";
 
 /// The marks of messages, and how many have each: equal ones share it.
 type Marks = BTreeMap<String, u32>;
@@ -218,7 +222,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.note(&summary);
         return Ok(Exit::Interrupted);
     }
-    listener.end(("forgotten", count), &summary, output)?;
+    listener.end(("forgotten", count), options.dry_run, &summary, output)?;
     if from_waiting < agreed {
         return Err(Fault::not_found(format!(
             "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
@@ -281,8 +285,8 @@ impl Forget<'_> {
                 let count = chosen.len() + waiting;
                 if options.dry_run {
                     self.forgotten = (chosen.len() as u64, waiting as u64);
-                    for (place, record) in &chosen {
-                        self.print(place, record, &self.parked.name(), false);
+                    for (_, line) in chosen {
+                        self.print(line, false);
                     }
                     return Ok(());
                 }
@@ -300,15 +304,15 @@ impl Forget<'_> {
             self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
             self.waiting(selection, Some(marks), MOST, stop).await?;
-            for (place, record) in &chosen {
+            for (record, line) in chosen {
                 let Some(walk) = &mut walk else { break };
                 if stop.is_set() {
                     break;
                 }
-                self.write_down(record, &self.parked.name()).await?;
-                if walk.drop(record).await? {
+                self.write_down(&record, &self.parked.name()).await?;
+                if walk.drop(&record).await? {
                     self.forgotten.0 += 1;
-                    self.print(place, record, &self.parked.name(), true);
+                    self.print(line, true);
                 }
             }
             Ok::<_, Fault>(())
@@ -320,23 +324,21 @@ impl Forget<'_> {
         }
     }
 
-    /// Those in the parking queue, which the walk holds.
+    /// Those in the parking queue, which the walk holds, and the line that tells of each. No body is kept: it is what is to be
+    /// erased, and there may be very many.
     async fn chosen(
         &self,
         walk: &mut Ordered,
         selection: &mut Selection,
-    ) -> Result<Vec<(usize, Record)>, Fault> {
+    ) -> Result<Vec<(Record, Option<Value>)>, Fault> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
             if selection.takes(place, &record, walk.parking()) {
-                // Nobody is shown a body any more, and there may be very many.
-                chosen.push(match self.output.is_json() {
-                    true => (place, record),
-                    false => (place, record.without_body()),
-                });
+                let line = self.line(place, &record, walk.parking());
+                chosen.push((record.without_body(), line));
             }
         }
-        let held = |(_, record): &&(usize, Record)| self.notes.holds(&record.fingerprint);
+        let held = |(record, _): &&(Record, Option<Value>)| self.notes.holds(&record.fingerprint);
         let on_hold = chosen.iter().filter(held).count();
         if on_hold > 0 && !walk.is_stopped() {
             return Err(on_hold_are(&format!("{on_hold} of these messages are")));
@@ -397,7 +399,8 @@ impl Forget<'_> {
                             self.write_down(&record, rung).await?;
                             walk.erase(&record).await?;
                             self.forgotten.1 += 1;
-                            self.print(&0, &record, rung, true);
+                            let line = self.line(0, &record, rung);
+                            self.print(line, true);
                         }
                     }
                 }
@@ -425,16 +428,22 @@ impl Forget<'_> {
         audit.append(&[line], done).await
     }
 
-    fn print(&mut self, place: &usize, record: &Record, from: &str, done: bool) {
+    /// What tells of a message, for programs: what `parked ls` tells of it, and so never its body. Without a place it waits.
+    fn line(&self, place: usize, record: &Record, from: &str) -> Option<Value> {
         if !self.output.is_json() {
-            return;
+            return None;
         }
         let letter = foreign::of(record, from);
-        let mut line = record::summary(*place, record, letter.as_ref());
-        if *place == 0 {
+        let mut line = record::summary(place, record, letter.as_ref());
+        if place == 0 {
             line["place"] = Value::Null;
         }
         line["from"] = json!(from);
+        Some(line)
+    }
+
+    fn print(&mut self, line: Option<Value>, done: bool) {
+        let Some(mut line) = line else { return };
         line["forgotten"] = json!(done);
         self.listener.hears(|| self.output.json_line(&line));
     }

@@ -221,7 +221,7 @@ async fn act(
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
     selection.tell(output);
     if !unmatched && (missing.is_none() || tally.count > 0) {
-        tell(tally, &summary, &deed, output)?;
+        tell(tally, &summary, &choice, &deed, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -430,8 +430,14 @@ fn summary(tally: &Tally, choice: &Choice, deed: &Deed) -> String {
 }
 
 /// Tells what was done, also where nobody read the lines that told of each.
-fn tell(tally: Tally, summary: &str, deed: &Deed, output: &Output) -> Result<(), Fault> {
+fn tell(
+    tally: Tally,
+    summary: &str,
+    choice: &Choice,
+    deed: &Deed,
+    output: &Output,
+) -> Result<(), Fault> {
     output.note(summary);
     let done = (deed.done(), tally.count);
-    tally.listener.end(done, summary, output)
+    tally.listener.end(done, choice.dry_run, summary, output)
 }

@@ -384,7 +384,7 @@ impl<'a> Moving<'a> {
             return Ok(Exit::Interrupted);
         }
         self.listener
-            .end((self.deed.word(), self.moved), &summary, output)?;
+            .end((self.deed.word(), self.moved), false, &summary, output)?;
         let missing = self.choice.missing(&self.found);
         match (missing, self.others) {
             (Some(missing), Some(others)) => Err(Fault::held(format!(
