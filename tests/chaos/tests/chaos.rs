@@ -54,21 +54,39 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
     if !broker.is_controllable() {
         return eprintln!("skipped: {broker} was given and must not be harmed");
     }
-    let place = Place::start(&broker, Ground::Single).await;
-    let life = Life::new(first(|life| life.temper == Temper::Clients));
     let cast = Cast {
         program: PROGRAM,
         hasty: true,
         // All of it is spent: what is lost never comes.
         bound: Duration::from_secs(40),
     };
-    let played = play(&place, &life, &[QueueType::Classic], cast).await;
-    let problems = played.verdicts[0].problems.join("; ");
-    assert!(!played.verdicts[0].report.lost.is_empty(), "{problems}");
+    // Whether a life loses something depends on what was on its way when it was harmed: one may be lucky.
+    let mut problems = Vec::new();
+    for life in lives(|life| life.temper == Temper::Clients).take(5) {
+        let place = Place::start(&broker, Ground::Single).await;
+        let played = play(&place, &life, &[QueueType::Classic], cast).await;
+        let verdict = &played.verdicts[0];
+        if !verdict.report.lost.is_empty() {
+            return;
+        }
+        problems.push(format!(
+            "seed {}: {}",
+            life.seed,
+            verdict.problems.join("; ")
+        ));
+    }
+    panic!(
+        "none of these lives has lost anything: {}",
+        problems.join("\n")
+    );
 }
 
 /// The first seed that names such a life.
 fn first(such: impl Fn(&Life) -> bool) -> u64 {
-    let found = (0..).map(Life::new).find(such);
-    found.expect("seeds have no end").seed
+    lives(such).next().expect("seeds have no end").seed
+}
+
+/// The lives like this, from the first seed on.
+fn lives(such: impl Fn(&Life) -> bool) -> impl Iterator<Item = Life> {
+    (0..).map(Life::new).filter(such)
 }
