@@ -1,7 +1,9 @@
-//! `consume --http` beside a bare load of the same client library: the same endpoint, the same body, the same concurrency.
+//! `consume --http` beside a loop by hand (the AMQP client, the HTTP client, an acknowledgement for each answer) and beside a bare load of
+//! the same HTTP client: the same endpoint, the same body, the same concurrency.
 //!
-//! The endpoint is in this process, the load in another one. It is the endpoint that measures, from the first request to the
-//! last, so that the start of neither counts.
+//! The endpoint is in this process, the load in another one. It is the endpoint that measures the pace, from the first request to the
+//! last, so that the start of none counts; processor time is that of the whole process. The bare load has the machine for itself: the
+//! others share it with the broker.
 
 use std::{
     process::Stdio,
@@ -13,17 +15,24 @@ use std::{
 };
 
 use axum::{Router, body::Bytes, extract::State, http::StatusCode};
-use retryrmq_harness::{Broker, QueueType};
-use tokio::{net::TcpListener, process::Command, sync::Notify, time::Instant};
+use retryrmq_harness::{Amqp, Broker, QueueType};
+use tokio::{
+    net::TcpListener,
+    process::Command,
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
 
 use crate::{
-    cases::{BODY, Measured},
+    cases::{BODY, Measured, delivery},
+    process,
     report::{self, Row},
     rounds::{case, fill, rounds},
 };
 
 const REQUESTS: usize = 30_000;
 const CONCURRENCY: usize = 32;
+const PREFETCH: u16 = 200;
 
 /// Prints the figures.
 pub(crate) async fn compare(broker: &Broker) {
@@ -32,33 +41,70 @@ pub(crate) async fn compare(broker: &Broker) {
         rounds()
     );
     for kind in [QueueType::Classic, QueueType::Quorum] {
-        let mut rows = [Row::new("http-bare"), Row::new("consume --http")];
+        let mut rows = ["http-bare", "http-by-hand", "consume --http"].map(Row::new);
         for _ in 0..rounds() {
             let endpoint = Endpoint::new().await;
-            // What it prints of itself is its own view; the endpoint's counts for both.
+            // What it prints of itself is its own view; the endpoint's counts for all.
             case("http-bare", &endpoint.url, "", REQUESTS).await;
             rows[0].rounds.push(endpoint.measured().await);
-            let vhost = broker.vhost().await;
-            fill(vhost.url(), "work", kind, REQUESTS).await;
-            let endpoint = Endpoint::new().await;
-            consume(vhost.url(), &endpoint.url).await;
-            rows[1].rounds.push(endpoint.measured().await);
+            for row in &mut rows[1..] {
+                let vhost = broker.vhost().await;
+                fill(vhost.url(), "work", kind, REQUESTS).await;
+                let endpoint = Endpoint::new().await;
+                if row.name == "http-by-hand" {
+                    let both = format!("work {}", endpoint.url);
+                    case(&row.name, vhost.url(), &both, REQUESTS).await;
+                } else {
+                    consume(vhost.url(), &endpoint.url).await;
+                }
+                row.rounds.push(endpoint.measured().await);
+            }
         }
         println!(
             "\n{kind:?} work queue\n{}",
-            report::pace(&rows, &["http-bare"])
+            report::pace(&rows, &["http-bare", "http-by-hand"])
         );
     }
 }
 
-/// The case `http-bare`.
-pub(crate) async fn bare(url: &str, count: usize) -> Measured {
+fn client() -> reqwest::Client {
     // The client wants to know one, though nothing here is encrypted; it fails only where there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .build()
-        .expect("a client");
+    let client = reqwest::Client::builder().no_proxy().build();
+    client.expect("a client")
+}
+
+async fn post(client: &reqwest::Client, url: &str, body: Vec<u8>) {
+    let answer = client.post(url).body(body).send().await;
+    let answer = answer.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    answer.bytes().await.expect("its body");
+}
+
+/// The case `http-by-hand`; where from and where to are the queue and the endpoint, with a space between them.
+pub(crate) async fn by_hand(url: &str, both: &str, count: usize) -> Measured {
+    let (queue, endpoint) = both.split_once(' ').expect("a queue and an endpoint");
+    let (amqp, client) = (Amqp::connect(url).await, client());
+    let mut consumer = amqp.consume(queue, PREFETCH).await;
+    let places = Arc::new(Semaphore::new(CONCURRENCY));
+    for _ in 0..count {
+        let place = Arc::clone(&places).acquire_owned().await;
+        let mut delivery = delivery::next(&mut consumer).await;
+        let (client, endpoint) = (client.clone(), endpoint.to_owned());
+        tokio::spawn(async move {
+            post(&client, &endpoint, std::mem::take(&mut delivery.data)).await;
+            delivery::acknowledge(&delivery).await;
+            drop(place);
+        });
+    }
+    let all = u32::try_from(CONCURRENCY).expect("it is small");
+    let _ = places.acquire_many(all).await;
+    Measured::default()
+}
+
+/// The case `http-bare`.
+pub(crate) async fn bare(url: &str, count: usize) -> Measured {
+    let client = client();
     let left = Arc::new(AtomicUsize::new(count));
     let senders = (0..CONCURRENCY).map(|_| {
         let (client, left, url) = (client.clone(), Arc::clone(&left), url.to_owned());
@@ -68,9 +114,7 @@ pub(crate) async fn bare(url: &str, count: usize) -> Measured {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
                 .is_ok()
             {
-                let request = client.post(&url).body(BODY.to_vec());
-                let answer = request.send().await.expect("an answer");
-                answer.bytes().await.expect("its body");
+                post(&client, &url, BODY.to_vec()).await;
             }
         })
     });
@@ -88,7 +132,7 @@ async fn consume(url: &str, endpoint: &str) {
         .env("RETRYRMQ_URL", url)
         .args(["--quiet", "consume", "work", "--dlx", "--http", endpoint])
         .arg(format!("--concurrency={CONCURRENCY}"))
-        .arg("--prefetch=200")
+        .arg(format!("--prefetch={PREFETCH}"))
         .arg(format!("--count={REQUESTS}"))
         .stdin(Stdio::null())
         .kill_on_drop(true);
@@ -100,6 +144,8 @@ async fn consume(url: &str, endpoint: &str) {
 /// Counts requests and answers 204.
 struct Endpoint {
     url: String,
+    /// The processor time of earlier children.
+    used: Duration,
     counted: Arc<Counted>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -131,6 +177,7 @@ impl Endpoint {
         });
         Self {
             url,
+            used: process::cpu_of_children(),
             counted,
             serving,
         }
@@ -145,7 +192,9 @@ impl Endpoint {
             all.await;
         };
         let pace = REQUESTS as f64 / took.as_secs_f64();
-        Measured([("per_second".to_owned(), pace)].into())
+        let used = process::cpu_of_children().saturating_sub(self.used);
+        let each = used.as_secs_f64() * 1e6 / REQUESTS as f64;
+        Measured([("per_second".to_owned(), pace), ("cpu_us".to_owned(), each)].into())
     }
 }
 

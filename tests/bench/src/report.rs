@@ -8,7 +8,7 @@ use crate::cases::Measured;
 
 /// All rounds of one case.
 pub(crate) struct Row {
-    name: String,
+    pub(crate) name: String,
     pub(crate) rounds: Vec<Measured>,
 }
 

@@ -11,12 +11,12 @@ use lapin::{
 /// Counts the failures in the loop by hand.
 const FAILED: &str = "x-retries";
 
-pub(super) async fn next(consumer: &mut Consumer) -> Delivery {
+pub(crate) async fn next(consumer: &mut Consumer) -> Delivery {
     let next = consumer.next().await;
     next.expect("a delivery").expect("no error")
 }
 
-pub(super) async fn acknowledge(delivery: &Delivery) {
+pub(crate) async fn acknowledge(delivery: &Delivery) {
     let once = BasicAckOptions::default();
     delivery.acker.ack(once).await.expect("acknowledged");
 }

@@ -1,7 +1,7 @@
 //! The measured programs: each is a process of its own that prints one line of JSON.
 
 mod consume;
-mod delivery;
+pub(crate) mod delivery;
 mod lateness;
 mod memory;
 mod meter;
@@ -65,6 +65,7 @@ pub(crate) async fn run(name: &str, url: &str, queue: &str, size: usize) -> Meas
         "late-broker" => lateness::broker_alone(url, queue, size).await,
         "late-retryrmq" => lateness::retryrmq(url, queue, size).await,
         "memory" => memory::waiting(url, queue, size).await,
+        "http-by-hand" => crate::http::by_hand(url, queue, size).await,
         "http-bare" => crate::http::bare(url, size).await,
         other => panic!("there is no case `{other}`"),
     }
