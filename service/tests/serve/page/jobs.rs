@@ -1,0 +1,293 @@
+//! Jobs of the page: what they find, what they touch, and what ends them.
+
+use std::collections::BTreeSet;
+
+use retryrmq::Client;
+use retryrmq_harness::{
+    Amqp, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+use super::{Visitor, depth, link, people, value_of};
+use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+
+#[tokio::test]
+async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[defaults]\nrejected = \"park\"\n[history]\nrecords = 300000\n";
+        let file = policy(&people(folder.path(), text));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        depth(&amqp, "orders.parked", 1).await;
+        drop(native);
+        let mut ada = Visitor::with_token(&replica, "ada-0123456789abcdef").await;
+        let page = ada.sees("/queues/orders", &["<b>1</b> parked"]).await;
+        let group = link(&page, "/queues/orders/groups/");
+        let page = ada
+            .get(&format!("/queues/orders/groups/{group}"))
+            .await
+            .body;
+        let (word, own) = (value_of(&page, "word"), value_of(&page, "mark"));
+        // A browser escapes the commas alone. Here every letter is three, so this is as long as a form that names 300 000 messages.
+        let others = (0..110_000).map(|number| format!("{number:016x}"));
+        let marks: Vec<_> = others.chain([own]).collect();
+        let form = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "drop"),
+            ("marks", &marks.join(",")),
+        ];
+        let (_, page) = ada.does(&form).await;
+        assert!(page.contains(">dropped<"), "{page}");
+        depth(&amqp, "orders.parked", 0).await;
+        // Each has a result, also where a job comes to none of them.
+        let form = [
+            ("word", word.as_str()),
+            ("queue", "never"),
+            ("work", "drop"),
+            ("marks", "0123456789abcdef"),
+        ];
+        let failed = ada.post("/jobs", &form).await.location;
+        let words = [
+            "id=\"state\">failed",
+            "nothing was done: the job ended before",
+        ];
+        ada.sees(&failed, &words).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queue() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let before = "[defaults]\nretry = \"fixed(77m, retries=3)\"\n";
+        let file = policy(&people(folder.path(), before));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let page = olga.sees("/waiting", &["one"]).await;
+        let (word, mark) = (value_of(&page, "word"), value_of(&page, "mark"));
+        drop(native);
+        let now = people(folder.path(), "[defaults]\nretry = \"fixed(3s)\"\n");
+        std::fs::write(file.path(), now).unwrap();
+        replica.says("holds from now on").await;
+        let cancel = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "cancel"),
+            ("mark", &mark),
+        ];
+        let page = olga.does(&cancel).await.1;
+        assert!(page.contains("taken out and parked"), "{page}");
+        depth(&amqp, "orders.parked", 1).await;
+
+        // Sent to the intake it would be parked again, and say less than before.
+        amqp.publish_with("retryrmq.handover", "a body", id("stray"))
+            .await;
+        let page = olga.sees("/queues/retryrmq.intake", &["no failure"]).await;
+        let group = link(&page, "/queues/retryrmq.intake/groups/");
+        let group = format!("/queues/retryrmq.intake/groups/{group}");
+        let page = olga.get(&group).await.body;
+        let replay = [
+            ("word", word.as_str()),
+            ("queue", "retryrmq.intake"),
+            ("work", "replay"),
+            ("marks", &value_of(&page, "mark")),
+        ];
+        let page = olga.does(&replay).await.1;
+        assert!(page.contains("still parked: "), "{page}");
+        assert!(page.contains("which its record names"), "{page}");
+        olga.sees(&group, &["<b>1</b> parked", "no failure"]).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_browser_that_goes_away_doubles_nothing() {
+    on_every_broker(|broker| async move {
+        const MANY: usize = 1_000;
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(folder.path(), ""));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        park(&client, &amqp, MANY).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let word = word_of(&mut olga).await;
+        let look = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "look"),
+        ];
+        olga.does(&look).await;
+        let page = olga.sees("/search?q=m0", &["/queues/orders/parked/"]).await;
+        let path = format!(
+            "/queues/orders/parked/{}",
+            link(&page, "/queues/orders/parked/")
+        );
+        let cookies: Vec<_> = olga
+            .cookies
+            .iter()
+            .map(|(n, v)| format!("{n}={v}"))
+            .collect();
+        // What was looked at once is put back as fresh copies at the next look: in the middle of that somebody closes the window.
+        for _ in 0..10 {
+            let mut stream = TcpStream::connect(replica.address()).await.unwrap();
+            let asked = format!(
+                "GET {path} HTTP/1.1\r\nhost: {}\r\ncookie: {}\r\n\r\n",
+                replica.address(),
+                cookies.join("; ")
+            );
+            stream.write_all(asked.as_bytes()).await.unwrap();
+            eventually(PATIENCE, "the look has begun", || async {
+                amqp.consumers("orders.parked")
+                    .await
+                    .filter(|count| *count > 0)
+            })
+            .await;
+        }
+        olga.sees(&path, &["body 0"]).await;
+        depth(&amqp, "orders.parked", u32::try_from(MANY).unwrap()).await;
+        let mut browse = client.parked("orders").browse().await.unwrap();
+        let mut names = BTreeSet::new();
+        while let Some(record) = browse.next().await.unwrap() {
+            let is_new = names.insert(record.message().message_id().unwrap().to_owned());
+            assert!(is_new, "{names:?}");
+        }
+        browse.close().await.unwrap();
+        assert_eq!(names.len(), MANY);
+        client.close().await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_service_leaves_nothing_in_two_places() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(folder.path(), ""));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        amqp.declare("orders", QueueType::Quorum).await;
+        park(&client, &amqp, 100).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        let word = word_of(&mut olga).await;
+        let look = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "look"),
+        ];
+        olga.does(&look).await;
+        olga.sees("/queues/orders", &["<b>100</b> parked"]).await;
+        let mut browse = client.parked("orders").browse().await.unwrap();
+        let mut marks = Vec::new();
+        while let Some(record) = browse.next().await.unwrap() {
+            marks.push(record.mark);
+        }
+        browse.close().await.unwrap();
+        let marks = marks.join(",");
+        let replay = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "replay"),
+            ("marks", &marks),
+        ];
+        assert_eq!(olga.post("/jobs", &replay).await.status, 303);
+        // A wave of copies is there, and its originals stay for two seconds.
+        eventually(PATIENCE, "copies are there", || async {
+            amqp.depth("orders").await.filter(|depth| *depth > 0)
+        })
+        .await;
+        assert!(replica.end().await.success());
+        let sent = amqp.depth("orders").await.unwrap();
+        assert!(
+            sent > 0 && sent < 100,
+            "{sent}: it ends before the second wave"
+        );
+        depth(&amqp, "orders.parked", 100 - sent).await;
+        client.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_looks_too_often_through_what_waits_is_told() {
+    let counts = |broker: &retryrmq_harness::Broker| {
+        broker.version() >= Version::V4_0 && broker.version() < Version::V4_3
+    };
+    on_every_broker_where(counts, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(
+            folder.path(),
+            "[defaults]\nrejected = \"retry\"\nretry = \"fixed(1h)\"\n",
+        ));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "slow", QueueType::Quorum, true).await;
+        let slow = Native::start(&vhost, "slow", |_| false).await;
+        amqp.publish_with("slow", "body", id("s0")).await;
+        let mut olga = Visitor::with_token(&replica, "olga-0123456789abcdef").await;
+        olga.sees("/waiting", &["s0"]).await;
+        let word = word_of(&mut olga).await;
+        let cancel = [
+            ("word", word.as_str()),
+            ("queue", "slow"),
+            ("work", "cancel"),
+            ("marks", "0123456789abcdef"),
+        ];
+        let mut last = String::new();
+        for _ in 0..12 {
+            let job = olga.post("/jobs", &cancel).await.location;
+            last = eventually_over(&mut olga, &job).await;
+        }
+        assert!(last.contains("counts each look as a crash"), "{last}");
+        drop(slow);
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// The page of a job, once it has ended in any way.
+async fn eventually_over(visitor: &mut Visitor, job: &str) -> String {
+    let visitor = tokio::sync::Mutex::new(visitor);
+    eventually(PATIENCE, "the job ends", || async {
+        let body = visitor.lock().await.get(job).await.body;
+        let is_over = ["done", "failed"]
+            .iter()
+            .any(|state| body.contains(&format!("id=\"state\">{state}")));
+        is_over.then_some(body)
+    })
+    .await
+}
+
+/// Messages that somebody parked for `orders`, in its parking queue.
+async fn park(client: &Client, amqp: &Amqp, count: usize) {
+    client.parked("orders").make().await.unwrap();
+    let all = (0..count).map(|number| {
+        let properties = id(&format!("m{number}"));
+        ("orders.parked", format!("body {number}"), properties)
+    });
+    amqp.publish_all("", all).await;
+}
+
+/// The word of a form of somebody's.
+async fn word_of(visitor: &mut Visitor) -> String {
+    value_of(&visitor.get("/").await.body, "word")
+}
