@@ -116,7 +116,7 @@ bench-storm: cargo ## measure a storm of retries and an outage, compared with ot
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- bash -c 'target/release/retryrmq-bench storm && target/release/retryrmq-bench outage'
 
 .PHONY: bench-http
-bench-http: cargo ## measure `consume --http`, compared with a plain load by the same HTTP client
+bench-http: cargo ## measure `consume --http`, compared with a loop by hand and a plain load by the same HTTP client
 	cargo build --release -p retryrmq --features cli
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- target/release/retryrmq-bench http
