@@ -220,6 +220,10 @@ impl Work<'_> {
                 Some(attempt) = self.running.join_next() => {
                     idle_since = Instant::now();
                     self.settle(attempt);
+                    // Waiting for each alone costs more than what is done with it.
+                    while let Some(attempt) = self.running.try_join_next() {
+                        self.settle(attempt);
+                    }
                 }
                 more = self.subscription.ready(), if takes => ended = !more,
                 closed = self.subscription.wait_closed(), if !ended && !self.is_draining => {

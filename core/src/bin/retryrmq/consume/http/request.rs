@@ -90,6 +90,14 @@ fn is_coding(encoding: &HeaderValue) -> bool {
 
 /// A text percent-encoded, without a character cut in two. Servers take white space away from both ends.
 fn text(value: &str) -> String {
+    // Nearly every name is like this.
+    if value.len() <= MOST_TEXT
+        && value
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'%')
+    {
+        return value.to_owned();
+    }
     let mut encoded = String::new();
     let inner = value.trim_matches(' ');
     let (start, end) = match value.find(inner) {
