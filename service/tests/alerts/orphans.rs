@@ -119,6 +119,25 @@ async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
             told.after(&["+orders:no_consumer", "-orders:no_consumer"])
                 .await;
         }
+        // The growth of a queue is measured from the first depth that is told, and the management API tells that of a new queue late.
+        eventually(
+            PATIENCE,
+            "the parking queue is known to be empty",
+            || async {
+                let management = vhost.broker().management();
+                match management.queue(vhost.name(), "orders.parked").await {
+                    Ok(Some(queue)) if queue.raw["messages"] == 0 => Ok(()),
+                    told => Err(format!("{told:?}")),
+                }
+            },
+        )
+        .await;
+        let before = list.counts().looks;
+        eventually(PATIENCE, "it was looked at since", || async {
+            let looks = list.counts().looks;
+            (looks > before + 1).then_some(()).ok_or(looks)
+        })
+        .await;
         for number in 0..3 {
             amqp.publish("orders.parked", number.to_string()).await;
         }
