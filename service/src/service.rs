@@ -437,10 +437,12 @@ impl Subscriptions {
     async fn drain(&self, mut on_their_way: JoinSet<()>) -> retryrmq::Result<()> {
         self.0.iter().for_each(|one| one.close());
         while on_their_way.join_next().await.is_some() {}
-        for one in &self.0 {
-            one.wait_closed().await?;
-        }
-        Ok(())
+        // All of them come to their end, also where one of them broke.
+        let ends = self.0.iter().map(|one| one.wait_closed());
+        futures_util::future::join_all(ends)
+            .await
+            .into_iter()
+            .collect()
     }
 }
 

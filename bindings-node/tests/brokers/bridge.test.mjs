@@ -32,18 +32,23 @@ async function publish(rmq, name, count) {
 
 test('messages, their ends and wake-ups cross in batches', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
-  const total = 5000
+  const total = 400
   await publish(rmq, orders, total)
   const takes = calls(t, native.Subscription, 'take')
   const settles = calls(t, native.Subscription, 'settle')
   const wakes = calls(t, native.Bridge, 'news')
   const consumer = await rmq.consume({ queue: orders, prefetch: 500 }, async () => {})
-  await until('all are handled', () => consumer.stats().acked === total)
-  for (const [name, { length }] of Object.entries({ settles, wakes })) {
-    assert.ok(length > 0 && length < total / 4, `${length} ${name} for ${total} messages`)
+  // Nothing may depend on how quick the broker is: this thread looks away until the native half has them all.
+  const { acked } = consumer.stats()
+  const asleep = new Int32Array(new SharedArrayBuffer(4))
+  for (const end = Date.now() + 30_000; consumer.stats().outstanding + acked < total && Date.now() < end; ) {
+    Atomics.wait(asleep, 0, 0, 5)
   }
-  // How many are asked for depends on how quick this machine is.
-  assert.ok(takes.some(({ args }) => args[0] >= 8), `${takes.length} takes for ${total} messages`)
+  for (const them of [takes, settles]) them.length = 0
+  await until('all are handled', () => consumer.stats().acked === total)
+  for (const [name, { length }] of Object.entries({ takes, settles, wakes })) {
+    assert.ok(length > 0 && length < (total - acked) / 4, `${length} ${name} for ${total - acked} messages`)
+  }
 })
 
 test('handlers that end ask for no messages where there are none', async (t) => {

@@ -1,7 +1,7 @@
 //! Readers of JSON lines who leave after the first: what was asked for goes on without them, and what was done is told.
 
 use lapin::BasicProperties;
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq_harness::{Broker, QueueType, on_every_broker};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -18,6 +18,17 @@ const MANY: u32 = 400;
 
 fn id(number: u32) -> String {
     format!("{number}-{}", "x".repeat(200))
+}
+
+async fn many_parked(broker: &Broker) -> Desk {
+    let desk = Desk::with_queue(broker).await;
+    desk.amqp.declare(PARKED, QueueType::Quorum).await;
+    for number in 0..MANY {
+        let record = parked(&id(number), 1_700_000_000, "no answer");
+        desk.amqp.publish_with(PARKED, "x", record).await;
+    }
+    desk.holds(PARKED, MANY).await;
+    desk
 }
 
 /// Runs the command for a reader of its first line alone; what it says then, where all went well.
@@ -57,13 +68,7 @@ async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
 #[tokio::test]
 async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
-        for number in 0..MANY {
-            let record = parked(&id(number), 1_700_000_000, "no answer");
-            desk.amqp.publish_with(PARKED, "x", record).await;
-        }
-        desk.holds(PARKED, MANY).await;
+        let desk = many_parked(&broker).await;
         let forget = [
             "--json",
             "parked",
@@ -82,13 +87,7 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
 #[tokio::test]
 async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
-        for number in 0..MANY {
-            let record = parked(&id(number), 1_700_000_000, "no answer");
-            desk.amqp.publish_with(PARKED, "x", record).await;
-        }
-        desk.holds(PARKED, MANY).await;
+        let desk = many_parked(&broker).await;
         for (deed, done) in [
             ("replay", "replayed"),
             ("drop", "dropped"),
