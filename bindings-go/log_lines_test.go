@@ -1,0 +1,192 @@
+package retryrmq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
+)
+
+// The only test that looks at the log, which all connections share: not beside others.
+func TestLogLinesGoToSlog(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1])
+	var log safeBuffer
+	retryrmq.SetLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer retryrmq.SetLogger(nil)
+	conn := s.dial()
+	s.queue("orders", "classic")
+	s.publish(conn, "orders", "7")
+	c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no such thing") }, retryrmq.DLX(),
+		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)))
+	for _, said := range []string{
+		`level=INFO msg="retryrmq: attempt 1 of 2 of message 7 in orders failed: Error: no such thing; retry in 1ms" room=attempt`,
+		`level=WARN msg="retryrmq: attempt 2 of 2 of message 7 in orders failed: Error: no such thing; parked as exhausted" room=attempt`,
+		`level=DEBUG msg="retryrmq: a handler failed" `,
+		`stack="*errors.errorString: no such thing"`,
+	} {
+		eventually(t, said+" is in the log", func() bool { return strings.Contains(log.String(), said) })
+	}
+	eventually(t, "the native half is in the log", func() bool { return strings.Contains(log.String(), "room=") })
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+	s.publish(conn, "orders", "8")
+	c = s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { panic(strings.Repeat("x", 1<<20)) }, retryrmq.DLX(),
+		retryrmq.Fatal(func(error) bool { panic(strings.Repeat("y", 1<<20)) }), retryrmq.NoParking(),
+		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)),
+		retryrmq.OnEvent(func(retryrmq.Event) { panic(strings.Repeat("z", 1<<20)) }))
+	for _, what := range []string{"error=\"panic: xxx", "panic=yyy", "panic=zzz"} {
+		eventually(t, what+" is in the log", func() bool { return strings.Contains(log.String(), what) })
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(log.String()) {
+		if len(line) > 10_000 {
+			t.Errorf("%d bytes are logged: %.200s", len(line), line)
+		}
+	}
+}
+
+func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		var logs [2]safeBuffer
+		for i := range logs {
+			conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))))
+			queue := fmt.Sprintf("%s-%d", s.vhost, i)
+			s.queue(queue, "classic")
+			s.publish(conn, queue, "7")
+			c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error { return errors.New("no") }, retryrmq.DLX(),
+				retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)), retryrmq.Fatal(func(error) bool { panic("hm") }),
+				retryrmq.OnEvent(func(retryrmq.Event) { panic("oh") }), retryrmq.OnReady(func() { panic("ah") }))
+			eventually(t, "it is parked", func() bool { return conn.Stats(queue).Parked == 1 })
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+			_ = conn.Close()
+		}
+		for i := range logs {
+			text := logs[i].String()
+			for _, what := range []string{"a handler failed", "panic=hm", "panic=oh", "panic=ah", "room=connection", fmt.Sprintf("%s-%d", s.vhost, i)} {
+				if !strings.Contains(text, what) {
+					t.Errorf("log %d does not say %q: %s", i, what, text)
+				}
+			}
+			if strings.Count(text, "a handler failed") != 1 || strings.Contains(text, fmt.Sprintf("message.queue=%s-%d", s.vhost, 1-i)) {
+				t.Errorf("log %d is of the other one, too: %s", i, text)
+			}
+		}
+	})
+}
+
+// A publisher and an error write no lines and no escape sequences into the log. Not beside others, as above.
+func TestNobodyWritesLinesIntoTheLog(t *testing.T) {
+	const evil = "7\n2026/11/22 12:00:00 ERROR forged\r\x1b[2J\u2028\u009b31m"
+	all := brokers(t)
+	var out safeBuffer
+	log.SetOutput(&out)
+	slog.SetLogLoggerLevel(slog.LevelDebug)
+	defer slog.SetLogLoggerLevel(slog.LevelInfo)
+	defer log.SetOutput(os.Stderr)
+	defer retryrmq.SetLogger(nil)
+	debug := &slog.HandlerOptions{Level: slog.LevelDebug}
+	seen := 0
+	for name, handler := range map[string]slog.Handler{
+		"default": slog.Default().Handler(), "text": slog.NewTextHandler(&out, debug), "JSON": slog.NewJSONHandler(&out, debug),
+	} {
+		retryrmq.SetLogger(slog.New(handler))
+		s := newStage(t, all[len(all)-1])
+		conn := s.dial()
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", evil)
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New(evil) }, retryrmq.DLX(),
+			retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)), retryrmq.OnEvent(func(retryrmq.Event) { panic(evil) }),
+			retryrmq.Fatal(func(error) bool { panic(evil) }))
+		eventually(t, "it is parked", func() bool { return conn.Stats("orders").Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+		written := out.String()
+		if !strings.Contains(written, "forged") || !strings.Contains(written, "a handler failed") {
+			t.Errorf("%s: nothing is logged: %s", name, written)
+		}
+		control := unicode.IsControl
+		if name == "JSON" { // which escapes what JSON must, and is not for a terminal
+			control = func(r rune) bool { return r < ' ' }
+		}
+		for line := range strings.Lines(written[seen:]) {
+			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), control) || strings.HasPrefix(line, "2026/11/22 12:00:00") {
+				t.Errorf("%s: %q", name, line)
+			}
+		}
+		seen = len(written)
+	}
+}
+
+// A log handler that is stopped until it is let go.
+type slowLog struct {
+	slog.Handler
+	lines   chan struct{}
+	release chan struct{}
+}
+
+func (s *slowLog) Handle(context.Context, slog.Record) error {
+	select {
+	case s.lines <- struct{}{}:
+	default:
+	}
+	<-s.release
+	return nil
+}
+
+func TestCloseWaitsForTheLog(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1])
+	log := &slowLog{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{}, 1), make(chan struct{})}
+	retryrmq.SetLogger(slog.New(log))
+	defer retryrmq.SetLogger(nil)
+	conn := s.dial()
+	<-log.lines
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = conn.Close()
+	}()
+	select {
+	case <-closed:
+		t.Error("Close returns while a line is being logged")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(log.release)
+	<-closed
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
