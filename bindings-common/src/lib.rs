@@ -39,5 +39,5 @@ pub use outgoing::Outgoing;
 pub use policy::PolicyText;
 pub use properties::texts;
 pub use questions::{Questions, Said};
-pub use span::{milliseconds, nanoseconds, seconds, unix_seconds};
+pub use span::{duration_text, milliseconds, nanoseconds, seconds, unix_seconds};
 pub use walk::Walk;

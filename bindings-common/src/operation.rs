@@ -33,7 +33,7 @@ impl<T, F: FnOnce(Option<T>)> Drop for Owing<T, F> {
 /// once.
 ///
 /// # Errors
-/// Those of [`retryrmq::runtime`]. Then nothing was started, and `end` was called with `None`.
+/// Those of [`retryrmq::runtime`]. Then nothing was started, and `end` is never called.
 pub fn begin<T, F, E>(work: F, end: E) -> retryrmq::Result<Option<AbortHandle>>
 where
     T: Send + 'static,

@@ -4,6 +4,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::Refusal;
 
+/// A duration as every language writes it in an error: the largest unit that leaves no remainder. One that is none is no time at all.
+#[must_use]
+pub fn duration_text(ms: f64) -> String {
+    let duration = Duration::try_from_secs_f64(ms / 1000.0).unwrap_or_default();
+    retryrmq::format_duration(duration)
+}
+
 /// Seconds as a duration. `option` names it in errors.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use std::{
 };
 
 use retryrmq::{Browse, Record};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::Refusal;
 
@@ -18,6 +18,8 @@ use crate::Refusal;
 pub struct Walk {
     browse: Arc<Mutex<Option<Browse>>>,
     known: Arc<Known>,
+    /// Whether it is to end: nobody wants another message then, and none may come for long.
+    leaving: Arc<watch::Sender<bool>>,
 }
 
 /// What is told of a walk while it may be busy.
@@ -48,23 +50,33 @@ impl Walk {
                 warning: browse.warning().map(str::to_owned),
             }),
             browse: Arc::new(Mutex::new(Some(browse))),
+            leaving: Arc::new(watch::Sender::new(false)),
         }
     }
 
-    /// The next parked message; `None` at the end, and for a walk that is over.
+    /// The next parked message; `None` at the end, and for a walk that is over or ends meanwhile.
     pub fn next(&self) -> impl Future<Output = Result<Option<Record>, Refusal>> + Send + use<> {
         let walk = self.clone();
+        let mut leaving = self.leaving.subscribe();
         async move {
-            let mut browse = walk.browse.lock().await;
-            let Some(browse) = browse.as_mut() else {
-                return Ok(None);
-            };
-            let next = browse.next().await;
-            let known = &walk.known;
-            known.remaining.store(browse.remaining(), Ordering::Relaxed);
-            known.missed.store(browse.missed(), Ordering::Relaxed);
-            Ok(next?)
+            tokio::select! {
+                biased;
+                _ = leaving.wait_for(|leaving| *leaving) => Ok(None),
+                next = walk.shown() => next,
+            }
         }
+    }
+
+    async fn shown(&self) -> Result<Option<Record>, Refusal> {
+        let mut browse = self.browse.lock().await;
+        let Some(browse) = browse.as_mut() else {
+            return Ok(None);
+        };
+        let next = browse.next().await;
+        let known = &self.known;
+        known.remaining.store(browse.remaining(), Ordering::Relaxed);
+        known.missed.store(browse.missed(), Ordering::Relaxed);
+        Ok(next?)
     }
 
     /// Sends a record to the tail of a queue: its home, for most.
@@ -91,9 +103,10 @@ impl Walk {
         }
     }
 
-    /// Ends the walk: messages that were neither replayed nor dropped are requeued.
+    /// Ends the walk, and a wait for its next message with it: messages that were neither replayed nor dropped are requeued.
     pub fn close(&self) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
+        self.leaving.send_replace(true);
         async move {
             let browse = browse.lock().await.take();
             match browse {
