@@ -24,7 +24,7 @@ const MEANINGS: [(&str, &str); 19] = [
     ),
     (
         "strategy",
-        "How failed messages wait: `retry-queues`, `dead-letter`, `native` or `delayed-exchange`.",
+        "How failed messages wait: `retry-queues`, `dead-letter`, `native`, `service` or `delayed-exchange`.",
     ),
     (
         "rules",
