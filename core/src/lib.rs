@@ -10,6 +10,7 @@ mod publish;
 mod retry;
 #[doc(hidden)]
 pub mod secret_file;
+mod stream;
 mod telemetry;
 mod threads;
 mod topology;
@@ -31,7 +32,7 @@ pub use error::{Error, ErrorKind, Result};
 /// lapin is a new major version of this crate. Import them from here, so that your version is the same.
 pub use lapin::{BasicProperties, types};
 pub use parking::{Browse, Erasure, Parked, Record, Resend};
-pub use publish::{Publish, StreamEntry, StreamFrom, StreamReader};
+pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
@@ -39,6 +40,7 @@ pub use retry::{
     Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules,
     SECOND, format_duration, parse_duration, rung,
 };
+pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};

@@ -17,14 +17,19 @@ use futures_util::FutureExt;
 use prometheus_client::metrics::histogram::Histogram;
 use tracing::warn;
 
+mod counts;
 mod depths;
 mod runtime;
+mod streams;
 mod totals;
 
 use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Bell, Connection, Credentials, Keeping, Link, Looks, Server},
+    connection::{
+        Addresses, Bell, Connection, Credentials, FIRST_PAUSE, Keeping, LONGEST_PAUSE, Link, Looks,
+        Server,
+    },
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
@@ -141,10 +146,6 @@ struct Inner {
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
-
-/// The first pause between two tries, with [`ClientOptions::wait`].
-pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The labels of the two connections.
 const CONSUME: &str = "consume";

@@ -44,6 +44,6 @@ pub(crate) use open::{Connection, LINGER, OpenChannel, ask, is_out_of_channels, 
 pub(crate) use parting::Parting;
 #[cfg(test)]
 pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
-pub(crate) use patience::ANSWER;
+pub(crate) use patience::{ANSWER, FIRST_PAUSE, LONGEST_PAUSE};
 pub(crate) use refusal::{Doing, refusal, size_limit};
 pub(crate) use survival::survives;

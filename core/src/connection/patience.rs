@@ -1,4 +1,4 @@
-//! How long a broker may take to answer.
+//! How long a broker may take to answer, and how long to wait before it is asked again.
 
 use std::time::Duration;
 
@@ -7,3 +7,7 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
 /// For a host, while there are others to try.
 pub(super) const IMPATIENT: Duration = Duration::from_secs(3);
+
+/// The pauses between two tries of who waits for a broker, or for a queue without a leader: the first, and what it may grow to.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -13,6 +13,11 @@ use crate::{
     topology::{self, Plan, Strategy, WorkQueue},
 };
 
+/// Each of them is a task, or a thread where a language runs handlers on threads.
+const MOST_AT_A_TIME: usize = 100_000;
+/// Of crashes and deferrals: what is counted further has no limit worth the name.
+const MOST_COUNTED: u32 = 1_000_000;
+
 /// A consumer that is not running yet: a queue and its options.
 ///
 /// [`Client::consumer`] makes one that can be run. [`new`](Self::new) makes one without a client. Options are checked, and the broker is
@@ -131,7 +136,7 @@ impl Consumer {
         self
     }
 
-    /// Sets how many handlers run at a time; 16 by default.
+    /// Sets how many handlers run at a time, from 1 to 100 000; 16 by default.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
@@ -209,7 +214,7 @@ impl Consumer {
         self
     }
 
-    /// Sets the limits on crashes and deferrals. If `suspect` is larger than `crashes`, `crashes` is used for both.
+    /// Sets the limits on crashes and deferrals, each at most 1 000 000. If `suspect` is larger than `crashes`, `crashes` is used for both.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Limits {
             suspect: limits.suspect.min(limits.crashes),
@@ -390,8 +395,10 @@ impl Consumer {
                 "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
             );
         }
-        if self.concurrency == 0 {
-            return bad("`concurrency` must be at least 1");
+        if !(1..=MOST_AT_A_TIME).contains(&self.concurrency) {
+            return bad(&format!(
+                "`concurrency` must be at least 1 and at most {MOST_AT_A_TIME}"
+            ));
         }
         if self
             .handler_timeout
@@ -409,6 +416,11 @@ impl Consumer {
         }
         if self.limits.crashes == 0 || self.limits.suspect == 0 {
             return bad("`limits.crashes` and `limits.suspect` must be at least 1");
+        }
+        if self.limits.crashes.max(self.limits.deferrals) > MOST_COUNTED {
+            return bad(&format!(
+                "`limits.crashes` and `limits.deferrals` must be at most {MOST_COUNTED}"
+            ));
         }
         self.pause.as_ref().map_or(Ok(()), Pause::validate)?;
         self.rules.validate()

@@ -16,8 +16,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    client::{FIRST_PAUSE, LONGEST_PAUSE},
-    connection::is_out_of_channels,
+    connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
     retry::Outcome,
     telemetry::{Counters, Stats},
 };

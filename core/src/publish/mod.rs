@@ -5,14 +5,11 @@ mod lane;
 mod message;
 mod patience;
 mod publisher;
-mod reading;
 mod refused;
 mod returned;
 mod stall;
-mod stream;
 mod wave;
 
 pub(crate) use job::{Body, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;
-pub use reading::{StreamEntry, StreamFrom, StreamReader};

@@ -32,6 +32,7 @@ const TRIES: usize = 1_000;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Line {
     /// The module of this crate: `consumer`, `client`, …; empty at the root.
     pub module: &'static str,
@@ -56,6 +57,7 @@ impl fmt::Display for Line {
 
 /// Which lines are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 #[repr(u8)]
 pub enum Wanted {
     /// None.

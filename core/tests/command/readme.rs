@@ -19,7 +19,7 @@ fn block(page: &str, behind: &str) -> String {
 
 /// The commands of a block, each with what is printed after it.
 fn printed() -> Vec<(String, Vec<String>)> {
-    let block = block("docs/reference/command.md", "## When something dies");
+    let block = block("docs/reference/command.md", "## Parked messages");
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), all.last_mut()) {

@@ -3,7 +3,8 @@
 //!
 //! The endpoint is in this process, the load in another one. It is the endpoint that measures the pace, from the first request to the
 //! last, so that the start of none counts; processor time is that of the whole process. The bare load has the machine for itself: the
-//! others share it with the broker.
+//! others share it with the broker. So an endpoint that answers at once shows what each request costs, and one that takes a moment, as
+//! one with something to do would, shows the pace that a service gets.
 
 use std::{
     process::Stdio,
@@ -33,6 +34,8 @@ use crate::{
 const REQUESTS: usize = 30_000;
 const CONCURRENCY: usize = 32;
 const PREFETCH: u16 = 200;
+/// How long an endpoint takes that has something to do.
+const MOMENT: Duration = Duration::from_millis(5);
 
 /// Prints the figures.
 pub(crate) async fn compare(broker: &Broker) {
@@ -40,17 +43,21 @@ pub(crate) async fn compare(broker: &Broker) {
         "{REQUESTS} × 256 B, {CONCURRENCY} requests at a time, {} rounds",
         rounds()
     );
-    for kind in [QueueType::Classic, QueueType::Quorum] {
+    for (kind, takes) in [
+        (QueueType::Classic, Duration::ZERO),
+        (QueueType::Quorum, Duration::ZERO),
+        (QueueType::Quorum, MOMENT),
+    ] {
         let mut rows = ["http-bare", "http-by-hand", "consume --http"].map(Row::new);
         for _ in 0..rounds() {
-            let endpoint = Endpoint::new().await;
+            let endpoint = Endpoint::new(takes).await;
             // What it prints of itself is its own view; the endpoint's counts for all.
             case("http-bare", &endpoint.url, "", REQUESTS).await;
             rows[0].rounds.push(endpoint.measured().await);
             for row in &mut rows[1..] {
                 let vhost = broker.vhost().await;
                 fill(vhost.url(), "work", kind, REQUESTS).await;
-                let endpoint = Endpoint::new().await;
+                let endpoint = Endpoint::new(takes).await;
                 if row.name == "http-by-hand" {
                     let both = format!("work {}", endpoint.url);
                     case(&row.name, vhost.url(), &both, REQUESTS).await;
@@ -61,7 +68,7 @@ pub(crate) async fn compare(broker: &Broker) {
             }
         }
         println!(
-            "\n{kind:?} work queue\n{}",
+            "\n{kind:?} work queue, an endpoint that takes {takes:?}\n{}",
             report::pace(&rows, &["http-bare", "http-by-hand"])
         );
     }
@@ -141,7 +148,7 @@ async fn consume(url: &str, endpoint: &str) {
     assert!(status.success(), "it ended with {status}");
 }
 
-/// Counts requests and answers 204.
+/// Counts requests and answers 204, at once or after a moment.
 struct Endpoint {
     url: String,
     /// The processor time of earlier children.
@@ -152,6 +159,7 @@ struct Endpoint {
 
 #[derive(Default)]
 struct Counted {
+    takes: Duration,
     count: AtomicUsize,
     began: Mutex<Option<Instant>>,
     took: Mutex<Option<Duration>>,
@@ -165,10 +173,13 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
-    async fn new() -> Self {
+    async fn new(takes: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/", listener.local_addr().expect("its address"));
-        let counted = Arc::new(Counted::default());
+        let counted = Arc::new(Counted {
+            takes,
+            ..Counted::default()
+        });
         let router = Router::new()
             .fallback(answer)
             .with_state(Arc::clone(&counted));
@@ -200,6 +211,9 @@ impl Endpoint {
 
 async fn answer(State(counted): State<Arc<Counted>>, body: Bytes) -> StatusCode {
     assert_eq!(body.len(), BODY.len());
+    if !counted.takes.is_zero() {
+        tokio::time::sleep(counted.takes).await;
+    }
     match counted.count.fetch_add(1, Ordering::Relaxed) + 1 {
         1 => *counted.began.lock().expect("nobody panics") = Some(Instant::now()),
         REQUESTS => {

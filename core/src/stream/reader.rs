@@ -1,6 +1,6 @@
 //! Reads a stream: what was published since some time, and then what arrives.
 
-use std::{pin::Pin, time::SystemTime};
+use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use futures_util::StreamExt;
 use lapin::{
@@ -10,8 +10,8 @@ use lapin::{
 };
 
 use crate::{
-    Client, Error, ErrorKind, Result,
-    connection::{Begun, Connection, Doing, OpenChannel, ask},
+    Error, ErrorKind, Result,
+    connection::{Addresses, Begun, Connection, Doing, OpenChannel, ask},
     topology::name,
     visible,
 };
@@ -57,16 +57,14 @@ pub struct StreamReader {
     telling: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
 }
 
-impl Client {
-    /// Reads a stream from this position on (AMQP `basic.consume` with `x-stream-offset`; RabbitMQ has streams since 3.9).
-    ///
-    /// # Errors
-    /// [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`] for a queue that is not a stream, [`ErrorKind::AccessRefused`] without
-    /// permission to read it, and those of a lost connection.
-    pub async fn read_stream(&self, stream: &str, from: StreamFrom) -> Result<StreamReader> {
-        self.same_process()?;
+impl StreamReader {
+    pub(crate) async fn open(
+        addresses: &Arc<Addresses>,
+        stream: &str,
+        from: StreamFrom,
+    ) -> Result<Self> {
         let wire = name(stream)?;
-        let connection = Connection::open(self.addresses(), "stream").await?;
+        let connection = Connection::open(addresses, "stream").await?;
         let channel = connection.channel().await?;
         let qos = channel
             .lapin()
@@ -91,7 +89,7 @@ impl Client {
             arguments,
         );
         let consumer = ask(Doing::Consuming(stream), consume).await?;
-        Ok(StreamReader {
+        Ok(Self {
             stream: stream.to_owned(),
             consumer,
             channel,
@@ -100,9 +98,7 @@ impl Client {
             telling: None,
         })
     }
-}
 
-impl StreamReader {
     /// The next entry; waits for one. If the future is dropped while it waits, no entry is lost.
     ///
     /// # Errors

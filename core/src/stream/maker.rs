@@ -1,4 +1,4 @@
-//! Streams: queues that keep messages for later readers.
+//! Makes a stream where there is none.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lapin::{
 };
 
 use crate::{
-    Client, Error, ErrorKind, Result,
+    Error, ErrorKind, Result,
     connection::{Connection, Doing, ask, look},
     topology::name,
     visible,
@@ -17,23 +17,13 @@ use crate::{
 /// How many arguments of an existing stream are taken over before giving up.
 const MOST: usize = 16;
 
-impl Client {
-    /// Makes sure that a stream of this name exists (AMQP `queue.declare`; RabbitMQ has streams since 3.9). A missing one is created,
-    /// durable. It deletes its oldest messages when they are older than `age`, or when there are more than `bytes` bytes, segment by
-    /// segment. An existing stream is not changed.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Mismatch`] for a queue that is not a stream, [`ErrorKind::AccessRefused`] without permission to configure it, and those
-    /// of a lost connection.
-    pub async fn stream(&self, queue: &str, age: Duration, bytes: u64) -> Result<()> {
-        let connection = Connection::open(self.addresses(), "stream").await?;
-        let made = make(&connection, queue, age, bytes).await;
-        connection.close().await;
-        made
-    }
-}
-
-async fn make(connection: &Connection, queue: &str, age: Duration, bytes: u64) -> Result<()> {
+/// Makes sure that a stream of this name exists, with these limits where it is missing.
+pub(crate) async fn make(
+    connection: &Connection,
+    queue: &str,
+    age: Duration,
+    bytes: u64,
+) -> Result<()> {
     let wire = name(queue)?;
     let channel = connection.channel().await?;
     let found = look(channel.lapin(), wire.clone()).await;
