@@ -1,6 +1,9 @@
 //! A Redis that would lose messages is refused, and one that is full or away stops the intake and nothing else.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use retryrmq_serve::store::{
     Error, Store,
@@ -104,6 +107,39 @@ async fn a_redis_that_comes_back_is_used_again() {
         eventually("well", || async { store.health().await.ok() }).await;
         store.keep(&message).await.unwrap();
         assert_eq!(store.claim(&all()).await.unwrap().due.len(), 11);
+    })
+    .await;
+}
+
+/// While it reads its file, it says that it has none. That is nothing for its operator to change.
+#[tokio::test]
+async fn a_redis_that_still_reads_its_file_is_waited_for() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        store.health().await.unwrap();
+        let fill = "for n = 1, 6000 do redis.call('set', KEYS[1] .. n, n) end";
+        servers.cli(0, &["eval", fill, "1", "filling"]);
+        servers.tell("kill", 0, &[]);
+        // A millisecond for each command; in between it answers.
+        servers.start(0, &["key-load-delay 1000"]);
+        let reading = AtomicUsize::new(0);
+        eventually("well", || {
+            let health = store.health();
+            let reading = &reading;
+            async move {
+                match health.await {
+                    Ok(_) => Some(()),
+                    Err(Error::Away(why)) => {
+                        let is_reading = why.contains("still reading its file");
+                        reading.fetch_add(usize::from(is_reading), Ordering::Relaxed);
+                        None
+                    }
+                    Err(why) => panic!("{why}"),
+                }
+            }
+        })
+        .await;
+        assert!(reading.into_inner() > 0, "it was never seen reading");
     })
     .await;
 }

@@ -64,6 +64,7 @@ struct Server<'a> {
     valkey: bool,
     role: Option<&'a str>,
     aof: Option<&'a str>,
+    loading: Option<&'a str>,
     policy: Option<&'a str>,
 }
 
@@ -80,6 +81,7 @@ impl<'a> Server<'a> {
             valkey: field("server_name") == Some("valkey") || field("valkey_version").is_some(),
             role: field("role"),
             aof: field("aof_enabled"),
+            loading: field("loading"),
             policy: field("maxmemory_policy"),
         }
     }
@@ -102,6 +104,12 @@ impl<'a> Server<'a> {
         if self.role != Some("master") {
             return Err(Error::Away(format!(
                 "Redis at {address} is a replica, which takes no messages"
+            )));
+        }
+        // Until it has read its file, it also says that it has none.
+        if self.loading == Some("1") {
+            return Err(Error::Away(format!(
+                "Redis at {address} is still reading its file"
             )));
         }
         if self.aof != Some("1") {
@@ -190,6 +198,11 @@ mod tests {
                 "`maxmemory-policy unknown`",
             ),
             ("role:master", "role:slave", "is a replica"),
+            (
+                "aof_enabled:1",
+                "loading:1\r\naof_enabled:0",
+                "still reading",
+            ),
         ] {
             let why = judged(&usual, &GOOD.replace(from, to), Some("always")).unwrap_err();
             assert!(why.contains(words) && why.contains("a:1"), "{why}");
