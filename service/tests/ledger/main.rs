@@ -32,8 +32,8 @@ fn count() -> usize {
 /// What is killed while the fleet works.
 enum Store {
     Broker,
-    /// Redis, which writes its file as often as this says.
-    Redis(&'static str),
+    /// Redis, with this line in its configuration and this one in the policy.
+    Redis(&'static str, &'static str),
 }
 
 async fn keep_books(store: Store) {
@@ -45,21 +45,22 @@ async fn keep_books(store: Store) {
         eprintln!("skipped: there is no broker of 4.3 or later that may be killed");
         return;
     };
-    let (servers, what) = match store {
+    let (servers, what) = match &store {
         Store::Broker => (None, "the store is the broker".to_owned()),
-        Store::Redis(_) if !available() => return,
-        Store::Redis(fsync) => {
+        Store::Redis(..) if !available() => return,
+        Store::Redis(line, _) => {
             let servers = Servers::new("valkey");
-            servers.start(0, &[fsync]);
-            (Some(servers), format!("the store is Redis, {fsync}"))
+            servers.start(0, &[line]);
+            (Some(servers), format!("the store is Redis, {line}"))
         }
     };
-    let section = servers.as_ref().map_or_else(String::new, |servers| {
-        format!(
-            "[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\ntimeout = \"3s\"\n",
+    let section = match (&store, &servers) {
+        (Store::Redis(_, line), Some(servers)) => format!(
+            "[store.redis]\naddresses = [\"{}\"]\nlease = \"2s\"\ntimeout = \"3s\"\n{line}\n",
             servers.address(0)
-        )
-    });
+        ),
+        _ => String::new(),
+    };
     let file = policy(&format!(
         "[defaults]\nretry = \"list(100ms, 300ms)\"\n{section}"
     ));
@@ -115,12 +116,12 @@ async fn nothing_is_lost_of_what_waits_in_the_broker() {
 
 #[tokio::test]
 async fn nothing_is_lost_of_what_waits_in_redis_that_writes_always() {
-    keep_books(Store::Redis("appendfsync always")).await;
+    keep_books(Store::Redis("appendfsync always", "fsync = true")).await;
 }
 
 /// A process that is killed loses nothing that it has written, synced or not; a machine that loses its power would.
 #[tokio::test]
 #[ignore = "one store more; `make serve-ledger` runs it"]
 async fn nothing_is_lost_of_what_waits_in_redis_that_writes_every_second() {
-    keep_books(Store::Redis("appendfsync everysec")).await;
+    keep_books(Store::Redis("appendfsync everysec", "fsync = false")).await;
 }
