@@ -401,7 +401,8 @@ func (b *bench) drop(queue string) {
 	}
 	defer channel.Close()
 	names := []string{queue, dead(queue), queue + ".parked"}
-	for _, delay := range delays {
+	// The default policy's as well.
+	for _, delay := range append([]time.Duration{64 * time.Second, 256 * time.Second}, delays...) {
 		names = append(names, waiting(queue, delay), fmt.Sprintf("%s.retry.%d", queue, delay.Milliseconds()))
 	}
 	for _, name := range names {
