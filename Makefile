@@ -105,15 +105,20 @@ serve-waiting: cargo ## let a million messages wait for an hour in waiting queue
 .PHONY: bench
 bench: bench-core bench-python bench-node bench-go ## measure the core and every binding, compared with their peers: hours
 
+# What is measured; none: what each of them measures by itself.
+bench-storm: GROUPS := storm outage
+bench-memory: GROUPS := memory
+
 .PHONY: bench-core
 bench-core: cargo ## measure the core: throughput, lateness and memory on one broker
 	cargo build --release -p retryrmq-bench
-	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench
+	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- cargo run --release -p retryrmq-bench -- $(GROUPS)
 
 .PHONY: bench-storm
-bench-storm: cargo ## measure a storm of retries and an outage, compared with other ways to retry
-	cargo build --release -p retryrmq-bench
-	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- bash -c 'target/release/retryrmq-bench storm && target/release/retryrmq-bench outage'
+bench-storm: bench-core bench-python bench-node bench-go ## measure a storm of retries and an outage, compared with other ways to retry: hours
+
+.PHONY: bench-memory
+bench-memory: bench-core bench-python bench-node ## measure what a message that waits costs its client in memory
 
 .PHONY: bench-http
 bench-http: cargo ## measure `consume --http`, compared with a loop by hand and a plain load by the same HTTP client
@@ -123,7 +128,7 @@ bench-http: cargo ## measure `consume --http`, compared with a loop by hand and 
 
 .PHONY: bench-python bench-node bench-go
 bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside its peers on one broker
-	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run)
+	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run $(GROUPS))
 
 .PHONY: bench-quick
 bench-quick: cargo ## the main table, in about five minutes once everything is built: consume and acknowledge, fail once

@@ -18,15 +18,15 @@ import (
 
 func connected(url string) *amqp091.Channel { return must(must(amqp091.Dial(url)).Channel()) }
 
-func deliveries(channel *amqp091.Channel, queue string) <-chan amqp091.Delivery {
-	check(channel.Qos(prefetch, 0, false))
+func deliveries(channel *amqp091.Channel, queue string, outstanding int) <-chan amqp091.Delivery {
+	check(channel.Qos(outstanding, 0, false))
 	return must(channel.Consume(queue, "", false, false, false, false, nil))
 }
 
 func amqp091Each(url, queue string, count int) {
 	channel := connected(url)
 	m := newMeter(count)
-	for delivery := range deliveries(channel, queue) {
+	for delivery := range deliveries(channel, queue, prefetch) {
 		check(delivery.Ack(false))
 		m.one()
 	}
@@ -37,7 +37,7 @@ func amqp091Multiple(url, queue string, count int) {
 	channel := connected(url)
 	m := newMeter(count)
 	n := 0
-	for delivery := range deliveries(channel, queue) {
+	for delivery := range deliveries(channel, queue, prefetch) {
 		if n++; n%16 == 0 || n == count {
 			check(delivery.Ack(true))
 		}

@@ -33,7 +33,7 @@ func publisher(url, queue string, count int) {
 func amqp091Latency(url, queue string, count int) {
 	channel := connected(url)
 	l := newLateness(count)
-	for delivery := range deliveries(channel, queue) {
+	for delivery := range deliveries(channel, queue, prefetch) {
 		l.one(delivery.Body)
 		check(delivery.Ack(false))
 	}

@@ -1,7 +1,8 @@
 // Measures the Go module beside its peers, in alternating rounds on one broker, and prints tables: see run.
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and only
-// ratios of one run mean anything. RETRYRMQ_BENCH_COUNT and RETRYRMQ_BENCH_ROUNDS make it shorter.
+// ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_STORM (messages of a
+// storm), RETRYRMQ_BENCH_OUTAGE (its seconds) and RETRYRMQ_BENCH_ROUNDS make it shorter.
 //
 // wagslane/go-rabbitmq is not among the peers: Go's module proxy does not give it out.
 package main
@@ -48,9 +49,22 @@ var groups = map[string]map[string]program{
 		"retryrmq":             retryrmqConsume,
 	},
 	"retry": {
-		"amqp091 by hand": amqp091Retry,
+		"amqp091 by hand": asked(amqp091Retry, once),
 		"watermill Retry": watermillRetry,
-		"retryrmq":        retryrmqRetry,
+		"retryrmq":        asked(retryrmqLoop, once),
+	},
+	"storm": {
+		"amqp091 requeue":       asked(amqp091Requeue, storm),
+		"amqp091 delayed retry": asked(amqp091Delayed, storm),
+		"amqp091 by hand":       asked(amqp091Retry, storm),
+		"retryrmq":              asked(retryrmqLoop, storm),
+		"retryrmq, native":      asked(retryrmqNative, storm),
+	},
+	"outage": {
+		"amqp091 requeue": asked(amqp091Uncounted, newOutage),
+		"amqp091 by hand": asked(amqp091Retry, newOutage),
+		"retryrmq":        asked(retryrmqLoop, newOutage),
+		"retryrmq, pause": asked(retryrmqPause, newOutage),
 	},
 	"latency": {
 		"amqp091":   amqp091Latency,

@@ -17,24 +17,23 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
 
-// Every message fails once and waits a second.
+// Each message fails once or more often, and waits each time.
 
-var errOnce = errors.New("once")
+var errNotYet = errors.New("not yet")
 
 // As it is written by hand: a copy to a queue with a time to live, confirmed one by one, then the acknowledgement.
-func amqp091Retry(url, queue string, count int) {
+func amqp091Retry(url, queue string, load load) {
 	consuming, channel := connected(url), connected(url)
 	check(channel.Confirm(false))
-	m := newMeter(count)
-	for delivery := range deliveries(consuming, queue) {
-		m.arrived()
-		if delivery.Headers["x-retries"] != nil {
+	for delivery := range deliveries(consuming, queue, load.outstanding()) {
+		failed, _ := delivery.Headers["x-retries"].(int64)
+		if !load.fails(int(failed)) {
 			check(delivery.Ack(false))
-			m.one()
+			load.done()
 			continue
 		}
-		confirmation := must(channel.PublishWithDeferredConfirm("", waiting(queue), true, false, amqp091.Publishing{
-			Body: delivery.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{"x-retries": int64(1)},
+		confirmation := must(channel.PublishWithDeferredConfirm("", load.place(queue, int(failed)), true, false, amqp091.Publishing{
+			Body: delivery.Body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{"x-retries": failed + 1},
 		}))
 		go func() {
 			if confirmation.Wait() {
@@ -55,7 +54,7 @@ func watermillRetry(url, queue string, count int) {
 		m.arrived()
 		if !seen[msg] {
 			seen[msg] = true
-			return errOnce
+			return errNotYet
 		}
 		delete(seen, msg)
 		m.one()
@@ -64,23 +63,21 @@ func watermillRetry(url, queue string, count int) {
 	check(router.Run(context.Background()))
 }
 
-func retryrmqRetry(url, queue string, count int) {
+func retryrmqLoop(url, queue string, load load) { retryrmqRetry(url, queue, load) }
+
+func retryrmqRetry(url, queue string, load load, options ...retryrmq.Option) {
 	retryrmq.SetLogger(slog.New(slog.DiscardHandler))
 	ctx := context.Background()
 	conn := must(retryrmq.Dial(ctx, url))
-	m := newMeter(count)
+	options = append(options, retryrmq.DLX(), retryrmq.Prefetch(load.outstanding()), retryrmq.Retry(load.policy()))
 	check(conn.Consume(ctx, queue, func(_ context.Context, msg *retryrmq.Message) error {
-		m.arrived()
-		if msg.Attempt == 1 {
-			return errOnce
+		if load.fails(int(msg.Attempt) - 1) {
+			return errNotYet
 		}
-		m.one()
+		load.done()
 		return nil
-	}, retryrmq.DLX(), retryrmq.Prefetch(prefetch), retryrmq.Retry(retryrmq.Fixed(time.Second))))
+	}, options...))
 }
-
-// The queue in which messages wait when it is done by hand.
-func waiting(queue string) string { return queue + ".waiting" }
 
 // What is there already.
 type existing struct{}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/retryrmq/retryrmq/bindings-go"
 )
 
 // The core with a handler that does nothing: the limit. Its program is named by run.
@@ -48,8 +52,12 @@ func rounds(wanted []string) error {
 			err = b.retry()
 		case "latency":
 			err = b.latency()
+		case "storm":
+			err = b.storm()
+		case "outage":
+			err = b.outage()
 		default:
-			err = fmt.Errorf("there is no group %q; there are consume, retry and latency", group)
+			err = fmt.Errorf("there is no group %q; there are consume, retry, storm, outage and latency", group)
 		}
 		if err != nil {
 			return err
@@ -104,7 +112,7 @@ func (b *bench) retry() error {
 		if name == "watermill Retry" {
 			count = max(count/5000, 2) // one a second: it waits in its handler
 		}
-		queue, err := b.full(kind, 0)
+		queue, err := b.full(kind, 0, time.Second)
 		if err != nil {
 			return nil, err
 		}
@@ -120,6 +128,57 @@ func (b *bench) retry() error {
 	}, "retryrmq", []aim{{"per_second", "amqp091 by hand", ""}, {"cpu_us", "amqp091 by hand", ""}})
 }
 
+// Those on a queue that delays what is rejected, from RabbitMQ 4.3 on.
+var native = []string{"amqp091 delayed retry", "retryrmq, native"}
+
+func (b *bench) storm() error {
+	count, rounds := number("RETRYRMQ_BENCH_STORM", 100_000), min(b.rounds, 3)
+	fmt.Printf("\n%d × 256 B, each fails 5 times and waits a second each time, 1000 outstanding, %d rounds\n", count, rounds)
+	names := []string{"amqp091 requeue", "amqp091 by hand", "retryrmq"}
+	if b.delaysRetries() {
+		names = append(names, native...)
+	}
+	return b.turns("retry storm", "quorum", count, rounds, names, func(name string) (figures, error) {
+		queue, err := b.stormed(name, count)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		return b.program("storm", name, queue, count)
+	}, "retryrmq", []aim{{"per_second", "amqp091 by hand", ""}, {"cpu_us", "amqp091 by hand", ""}})
+}
+
+func (b *bench) stormed(name string, count int) (string, error) {
+	if slices.Contains(native, name) {
+		return b.fullNative(count)
+	}
+	return b.full("quorum", count, time.Second)
+}
+
+func (b *bench) outage() error {
+	away := number("RETRYRMQ_BENCH_OUTAGE", 120)
+	count := away * perSecond
+	fmt.Printf("\n%d messages, %d a second for %d s, in which every attempt fails; five retries after 1 to 16 s; one round\n", count, perSecond, away)
+	names := []string{"amqp091 requeue", "amqp091 by hand", "retryrmq", "retryrmq, pause"}
+	return b.turns("outage", "quorum", count, 1, names, func(name string) (figures, error) {
+		queue, err := b.full("quorum", 0, delays...)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		measured := b.start("outage", name, queue, count)
+		if err := b.waitForConsumer(queue); err != nil {
+			return nil, err
+		}
+		stop, err := b.publisher(queue, count)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		return measured()
+	}, "retryrmq", nil)
+}
+
 func (b *bench) latency() error {
 	count := max(b.count/100, 20)
 	fmt.Printf("\none message at a time, %d a second, %d of them, %d rounds\n", perSecond, count, b.rounds)
@@ -129,19 +188,11 @@ func (b *bench) latency() error {
 			return nil, err
 		}
 		defer b.drop(queue)
-		self, err := os.Executable()
+		stop, err := b.publisher(queue, count)
 		if err != nil {
 			return nil, err
 		}
-		publishing := exec.Command(self, "case", "latency", "publisher", b.url, queue, strconv.Itoa(count))
-		publishing.Stderr = os.Stderr
-		if err := publishing.Start(); err != nil {
-			return nil, err
-		}
-		defer func() {
-			_ = publishing.Process.Kill()
-			_ = publishing.Wait()
-		}()
+		defer stop()
 		return b.program("latency", name, queue, count)
 	}, "retryrmq", []aim{{"p99_ms", "amqp091", "≤ 1"}})
 }
@@ -153,25 +204,56 @@ func (b *bench) kinds(group string, count int, names []string, measure func(name
 		if wanted != "" && !slices.Contains(strings.Fields(wanted), kind) {
 			continue
 		}
-		found := map[string][]figures{}
-		for round := range b.rounds {
-			for i := range names {
-				name := names[(i+round)%len(names)]
-				one, err := measure(name, kind)
-				if err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-				found[name] = append(found[name], one)
-			}
-		}
-		fmt.Printf("\n%s work queue\n", kind)
-		table(names, found)
-		if err := keep(group, kind, count, found); err != nil {
+		one := func(name string) (figures, error) { return measure(name, kind) }
+		if err := b.turns(group, kind, count, b.rounds, names, one, ours, aims); err != nil {
 			return err
 		}
-		ratios(found, ours, aims)
 	}
 	return nil
+}
+
+func (b *bench) turns(group, kind string, count, rounds int, names []string, measure func(name string) (figures, error), ours string, aims []aim) error {
+	found := map[string][]figures{}
+	for round := range rounds {
+		for i := range names {
+			name := names[(i+round)%len(names)]
+			one, err := measure(name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			found[name] = append(found[name], one)
+		}
+	}
+	fmt.Printf("\n%s work queue\n", kind)
+	table(names, found)
+	if err := keep(group, kind, count, found); err != nil {
+		return err
+	}
+	ratios(found, ours, aims)
+	return nil
+}
+
+// Publishes messages at a rate; what it returns ends it.
+func (b *bench) publisher(queue string, count int) (func(), error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	publishing := exec.Command(self, "case", "latency", "publisher", b.url, queue, strconv.Itoa(count))
+	publishing.Stderr = os.Stderr
+	if err := publishing.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = publishing.Process.Kill()
+		_ = publishing.Wait()
+	}, nil
+}
+
+func (b *bench) delaysRetries() bool {
+	var major, minor int
+	_, err := fmt.Sscanf(fmt.Sprint(b.connection.Properties["version"]), "%d.%d", &major, &minor)
+	return err == nil && (major > 4 || major == 4 && minor >= 3)
 }
 
 func (b *bench) program(group, name, queue string, count int) (figures, error) {
@@ -230,21 +312,47 @@ func (b *bench) waitForConsumer(queue string) error {
 	return nil
 }
 
-// A queue with so many messages, and the one beside it in which they wait when it is done by hand.
-func (b *bench) full(kind string, count int) (string, error) {
+// A queue with so many messages that delays what is rejected, as the strategy makes it.
+func (b *bench) fullNative(count int) (string, error) {
+	// It says that it made the queue.
+	retryrmq.SetLogger(slog.New(slog.DiscardHandler))
+	conn, err := retryrmq.Dial(context.Background(), b.url)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	queue := newName()
+	ctx, made := context.WithCancel(context.Background())
+	defer made()
+	if err := conn.Consume(ctx, queue, func(context.Context, *retryrmq.Message) error { return nil }, retryrmq.OnReady(made),
+		retryrmq.DLX(), retryrmq.Strategy(retryrmq.Native), retryrmq.Retry(retryrmq.Fixed(time.Second))); err != nil {
+		return "", err
+	}
+	return queue, b.publish(queue, count)
+}
+
+func newName() string { return fmt.Sprintf("bench.%d.%d", os.Getpid(), monotonic()) }
+
+// A queue with so many messages, and those beside it in which they wait so long, or end, when it is done by hand.
+func (b *bench) full(kind string, count int, delays ...time.Duration) (string, error) {
 	channel, err := b.connection.Channel()
 	if err != nil {
 		return "", err
 	}
 	defer channel.Close()
-	queue := fmt.Sprintf("bench.%d.%d", os.Getpid(), monotonic())
+	queue := newName()
 	if _, err := channel.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": kind}); err != nil {
 		return "", err
 	}
-	if _, err := channel.QueueDeclare(waiting(queue), true, false, false, false, amqp091.Table{
-		"x-queue-type": "quorum", "x-message-ttl": int64(1000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue,
-		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
-	}); err != nil {
+	for _, delay := range delays {
+		if _, err := channel.QueueDeclare(waiting(queue, delay), true, false, false, false, amqp091.Table{
+			"x-queue-type": "quorum", "x-message-ttl": delay.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue,
+			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+		}); err != nil {
+			return "", err
+		}
+	}
+	if _, err := channel.QueueDeclare(dead(queue), true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
 		return "", err
 	}
 	return queue, b.publish(queue, count)
@@ -266,7 +374,7 @@ func (b *bench) publish(queue string, count int) error {
 		defer close(outstanding)
 		for i := range count {
 			confirmation, err := channel.PublishWithDeferredConfirm("", queue, true, false, amqp091.Publishing{
-				Body: body, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{"uuid": strconv.Itoa(i)},
+				Body: body, DeliveryMode: amqp091.Persistent, MessageId: strconv.Itoa(i), Headers: amqp091.Table{"uuid": strconv.Itoa(i)},
 			})
 			if err != nil {
 				return
@@ -292,7 +400,12 @@ func (b *bench) drop(queue string) {
 		return
 	}
 	defer channel.Close()
-	for _, name := range []string{queue, waiting(queue), queue + ".parked", queue + ".retry.1000"} {
+	names := []string{queue, dead(queue), queue + ".parked"}
+	// The default policy's as well.
+	for _, delay := range append([]time.Duration{64 * time.Second, 256 * time.Second}, delays...) {
+		names = append(names, waiting(queue, delay), fmt.Sprintf("%s.retry.%d", queue, delay.Milliseconds()))
+	}
+	for _, name := range names {
 		_, _ = channel.QueueDelete(name, false, false, false)
 	}
 }

@@ -1,10 +1,11 @@
 // Measures the package beside its peers, in alternating rounds on one broker, and prints tables.
 //
-//     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/node/run [consume|retry|latency]…
+//     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/node/run [consume|retry|storm|outage|latency|memory]…
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
-// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_ROUNDS and
-// RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter.
+// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_STORM
+// (messages of a storm), RETRYRMQ_BENCH_OUTAGE (its seconds), RETRYRMQ_BENCH_WAITING (messages that wait), RETRYRMQ_BENCH_ROUNDS and
+// RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter. Without the name of a group, it measures consume, retry and latency.
 
 import { spawn } from 'node:child_process'
 import { createRequire } from 'node:module'
@@ -12,8 +13,10 @@ import { fileURLToPath } from 'node:url'
 
 import { connect, setLogger } from 'retryrmq'
 
-import { GROUPS } from './cases.mjs'
-import { fill, hasConsumer, work } from './queues.mjs'
+import { GROUPS, NATIVE } from './cases.mjs'
+import { Outage, PER_SECOND } from './load.mjs'
+import { resident } from './measure.mjs'
+import { fill, hasConsumer, ready, work } from './queues.mjs'
 import { aims, keep, table } from './report.mjs'
 
 setLogger(false)
@@ -21,12 +24,20 @@ const url = process.env.RETRYRMQ_URL
 const COUNT = Number(process.env.RETRYRMQ_BENCH_COUNT || 100_000)
 /** Of messages that fail. */
 const RETRIED = Number(process.env.RETRYRMQ_BENCH_RETRIED || Math.max(Math.floor(COUNT / 5), 1))
+/** Of a storm. */
+const STORM = Number(process.env.RETRYRMQ_BENCH_STORM || 100_000)
+/** The seconds of an outage. */
+const AWAY = Number(process.env.RETRYRMQ_BENCH_OUTAGE || 120)
+/** Of messages that wait for an hour. */
+const WAITING = Number(process.env.RETRYRMQ_BENCH_WAITING || 10_000)
 const ROUNDS = Number(process.env.RETRYRMQ_BENCH_ROUNDS || 5)
+/** Of the groups that take long. */
+const FEWER_ROUNDS = Math.min(ROUNDS, 3)
 /** The limit: the core with a handler that does nothing; its program is named by `run`. */
 const CORE = 'core'
 const KINDS = ['classic', 'quorum'].filter((kind) => (process.env.RETRYRMQ_BENCH_KINDS || 'classic quorum').split(' ').includes(kind))
 /** For one measurement, in ms. */
-const PATIENCE = 900_000
+const PATIENCE = 1_800_000
 
 const COSTS = [
   ['client CPU µs each', 'cpu_us', 1],
@@ -51,10 +62,10 @@ function start(command, args) {
   return { child, done }
 }
 
-const program = (group, name, queue, count) =>
+const program = (group, name, queue, count, options = []) =>
   name === CORE
     ? start(process.env.RETRYRMQ_BENCH_CORE, ['case', 'retryrmq', url, queue, String(count)])
-    : start(process.execPath, [fileURLToPath(new URL('cases.mjs', import.meta.url)), group, name, url, queue, String(count)])
+    : start(process.execPath, [...options, fileURLToPath(new URL('cases.mjs', import.meta.url)), group, name, url, queue, String(count)])
 
 /** All of them in turn, in each round from another one on. */
 async function alternating(names, rounds, measure) {
@@ -94,7 +105,7 @@ async function retry() {
   for (const kind of KINDS) {
     const rounds = await alternating(Object.keys(GROUPS.retry), ROUNDS, (name) => {
       const count = counts[name] ?? all
-      return work(url, kind, { waiting: true }, async (queue) => {
+      return work(url, kind, { retry: 'fixed(1s)' }, async (queue) => {
         const measured = program('retry', name, queue, count)
         await Promise.race([hasConsumer(url, queue), measured.done])
         await fill(url, queue, count)
@@ -135,7 +146,98 @@ async function latency() {
   }
 }
 
-const groups = { consume, retry, latency }
+async function storm() {
+  console.log(`\n== ${STORM} × 256 B, each fails 5 times and waits a second each time, 1000 outstanding, ${FEWER_ROUNDS} rounds`)
+  // Rascal holds what waits within its prefetch: see above.
+  const counts = { 'rascal republish': Math.max(Math.floor(STORM / 10), 1) }
+  const names = Object.fromEntries(
+    Object.keys(GROUPS.storm)
+      .filter((name) => delaysRetries || !NATIVE.includes(name))
+      .map((name) => [name in counts ? `${name}, ${counts[name]} messages` : name, name]),
+  )
+  const rounds = await alternating(Object.keys(names), FEWER_ROUNDS, (title) => {
+    const name = names[title]
+    const count = counts[name] ?? STORM
+    const options = { retry: 'fixed(1s)', ...(NATIVE.includes(name) && { strategy: 'native' }) }
+    return work(url, 'quorum', options, async (queue) => {
+      await fill(url, queue, count)
+      return program('storm', name, queue, count).done
+    })
+  })
+  keep('retry storm', 'quorum', STORM, rounds)
+  table('quorum work queue', rounds, PACE, ['amqplib by hand', ...NATIVE.filter((name) => name in rounds && !name.startsWith('retryrmq'))])
+}
+
+async function outage() {
+  const count = AWAY * PER_SECOND
+  console.log(
+    `\n== ${count} messages, ${PER_SECOND} a second for ${AWAY} s, in which every attempt fails; five retries after 1 to 16 s; quorum, one round`,
+  )
+  const rounds = await alternating(Object.keys(GROUPS.outage), 1, (name) =>
+    work(url, 'quorum', { retry: Outage.retry }, async (queue) => {
+      const measured = program('outage', name, queue, count)
+      await Promise.race([hasConsumer(url, queue), measured.done])
+      const publisher = program('latency', 'publisher', queue, count)
+      publisher.done.catch(() => {}) // it prints nothing
+      return measured.done
+    }),
+  )
+  keep('outage', 'quorum', count, rounds)
+  table('outage', rounds, [
+    ['failed attempts', 'attempts', 0],
+    ['parked or dead', 'parked', 0],
+    ['seconds until all was done', 'after_s', 1],
+    ['client CPU µs each', 'cpu_us', 0],
+  ])
+}
+
+async function memory() {
+  console.log(`\n== ${WAITING} × 256 B, each fails once and waits for an hour, ${FEWER_ROUNDS} rounds; quorum`)
+  const retry = 'fixed(1h)'
+  // The first ones, with which buffers and caches fill, are not counted.
+  const first = Math.max(Math.floor(WAITING / 10), 1)
+  const rounds = await alternating(Object.keys(GROUPS.memory), FEWER_ROUNDS, (name) =>
+    work(url, 'quorum', { retry }, async (queue) => {
+      const measured = program('memory', name, queue, WAITING, ['--expose-gc'])
+      measured.done.catch(() => {}) // it prints nothing
+      try {
+        await Promise.race([hasConsumer(url, queue), measured.done])
+        await fill(url, queue, first)
+        const before = await settled(queue, measured.child)
+        await fill(url, queue, WAITING - first)
+        const grown = (await settled(queue, measured.child)) - before
+        const held = WAITING - (await ready(url, `${queue}.retry.3600000`))
+        return { held, begin_kib: before, bytes_each: (grown * 1024) / (WAITING - first) }
+      } finally {
+        measured.child.kill('SIGKILL')
+      }
+    }),
+  )
+  keep('memory', 'quorum', WAITING, rounds)
+  table('memory', rounds, [
+    ['held by the client', 'held', 0],
+    ['client KiB at a tenth', 'begin_kib', 0],
+    ['client bytes each', 'bytes_each', 0],
+  ])
+}
+
+/** The process' resident memory in KiB, once it has tried all messages and grows no more. */
+async function settled(queue, child) {
+  let last = 0
+  const deadline = performance.now() + PATIENCE
+  for (let steady = 0; steady < 6; ) {
+    await new Promise((resolve) => setTimeout(resolve, 500))
+    if (performance.now() > deadline) throw new Error(`not all messages of ${queue} were tried within ${PATIENCE} ms`)
+    const now = resident(child.pid)
+    steady = Math.abs(now - last) < last / 200 && (await ready(url, queue)) === 0 ? steady + 1 : 0
+    last = now
+  }
+  return last
+}
+
+const groups = { consume, retry, latency, storm, outage, memory }
+/** Measured unless others are named. */
+const USUAL = ['consume', 'retry', 'latency']
 const wanted = process.argv.slice(2)
 const unknown = wanted.find((name) => !Object.hasOwn(groups, name))
 if (unknown !== undefined) {
@@ -146,6 +248,8 @@ const require = createRequire(import.meta.url)
 const peers = Object.keys(require('./package.json').dependencies).filter((name) => name !== 'retryrmq')
 const versions = peers.map((name) => `${name} ${require(`./node_modules/${name}/package.json`).version}`)
 const rmq = await connect(url)
+/** Quorum queues do, from RabbitMQ 4.3 on. */
+const delaysRetries = rmq.server.version.localeCompare('4.3', undefined, { numeric: true }) >= 0
 console.log(`RabbitMQ ${rmq.server.version}, Node ${process.versions.node}; ${versions.join(', ')}`)
 await rmq.close()
-for (const name of wanted.length > 0 ? wanted : Object.keys(groups)) await groups[name]()
+for (const name of wanted.length > 0 ? wanted : USUAL) await groups[name]()

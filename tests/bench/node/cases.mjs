@@ -1,12 +1,11 @@
 // The measured programs by group and name; each takes the broker's address, the queue and how many messages.
 
 import { amqplib, rabbitmqClient, rascal, retryrmq } from './clients.mjs'
+import { Failing, Outage, PER_SECOND } from './load.mjs'
 import { BODY, Lateness, Meter } from './measure.mjs'
 
 /** How copies are counted by hand. */
 const COUNTED = 'x-retries'
-/** The queue of the loops by hand, and of retryrmq, in which a message waits a second. */
-const waiting = (queue) => `${queue}.retry.1000`
 
 /** Consume and acknowledge a full queue with a handler that does nothing. */
 const consume = {
@@ -39,54 +38,119 @@ const consume = {
 }
 
 /**
- * Every message fails once, waits a second, and succeeds. The loops are what people write by hand who want to lose nothing:
- * a confirmed copy to a queue with a TTL that dead-letters back to the work queue, then the acknowledgement. Rascal's
+ * Each message fails once or more often, waits each time, and succeeds. The loops are what people write by hand who want to lose
+ * nothing: a confirmed copy to a queue with a TTL that dead-letters back to the work queue, then the acknowledgement. Rascal's
  * republishing waits in the process.
  */
-const retry = {
-  'amqplib by hand'(url, queue, count) {
-    const meter = new Meter(count)
-    return amqplib(url, queue, async (message, ack, publish) => {
-      meter.arrived()
-      const { headers = {}, deliveryMode } = message.properties
-      const done = COUNTED in headers
-      if (!done) {
-        const options = { headers: { ...headers, [COUNTED]: 1 }, deliveryMode }
-        await publish(waiting(queue), message.content, options)
-      }
-      ack()
-      if (done) meter.one()
-    })
-  },
-  'rabbitmq-client by hand'(url, queue, count) {
-    const meter = new Meter(count)
-    return rabbitmqClient(url, queue, async (message, publish) => {
-      meter.arrived()
-      const headers = message.headers ?? {}
-      if (COUNTED in headers) return meter.one()
-      await publish(waiting(queue), message.body, { headers: { ...headers, [COUNTED]: 1 }, durable: true })
-    })
-  },
-  'rascal republish'(url, queue, count) {
-    const meter = new Meter(count)
-    return rascal(url, queue, (message, content, ackOrNack) => {
-      meter.arrived()
-      if (message.properties.headers?.rascal?.recovery) {
+const loops = {
+  'amqplib by hand': (url, queue, load) =>
+    amqplib(
+      url,
+      queue,
+      async (message, ack, publish) => {
+        const { headers = {}, deliveryMode } = message.properties
+        const failed = headers[COUNTED] ?? 0
+        const fails = load.fails(failed)
+        if (fails) await publish(load.place(queue, failed), message.content, { headers: { [COUNTED]: failed + 1 }, deliveryMode })
+        ack()
+        if (!fails) load.done()
+      },
+      load.outstanding,
+    ),
+  'rabbitmq-client by hand': (url, queue, load) =>
+    rabbitmqClient(
+      url,
+      queue,
+      async (message, publish) => {
+        const failed = message.headers?.[COUNTED] ?? 0
+        if (!load.fails(failed)) return load.done()
+        await publish(load.place(queue, failed), message.body, { headers: { [COUNTED]: failed + 1 }, durable: true })
+      },
+      load.outstanding,
+    ),
+  'rascal republish': (url, queue, load) =>
+    rascal(
+      url,
+      queue,
+      (message, content, ackOrNack) => {
+        if (load.fails(message.properties.headers?.rascal?.recovery?.[queue]?.republished ?? 0)) {
+          return ackOrNack(new Error('not yet'), { strategy: 'republish', attempts: 5, defer: load.delay })
+        }
         ackOrNack()
-        return meter.one()
-      }
-      ackOrNack(new Error('the first time'), { strategy: 'republish', attempts: 5, defer: 1000 })
-    })
-  },
-  retryrmq(url, queue, count) {
-    const meter = new Meter(count)
-    return retryrmq(url, queue, { retry: 'fixed(1s)' }, async (msg) => {
-      meter.arrived()
-      if (msg.attempt === 1) throw new Error('the first time')
-      meter.one()
-    })
-  },
+        load.done()
+      },
+      load.outstanding,
+    ),
+  retryrmq: (url, queue, load) => ours(url, queue, load),
 }
+
+function ours(url, queue, load, options) {
+  return retryrmq(url, queue, { retry: load.retry, prefetch: load.outstanding, ...options }, async (msg) => {
+    if (load.fails(msg.attempt - 1)) throw new Error('not yet')
+    load.done()
+  })
+}
+
+/** Publishes no copies: `giveBack(channel, message)` for what fails. `failed` is told the properties of a message. */
+const withoutCopies = (url, queue, load, failed, giveBack) =>
+  amqplib(
+    url,
+    queue,
+    (message, ack, _, channel) => {
+      if (load.fails(failed(message.properties))) return giveBack(channel, message)
+      ack()
+      load.done()
+    },
+    load.outstanding,
+  )
+
+const requeue = (channel, message) => channel.nack(message, false, true)
+
+/** Everything in a queue fails at once, five times each. */
+const storm = {
+  /** Given back at once; how often a message has failed is known to this process alone. */
+  'amqplib requeue'(url, queue, load) {
+    const failures = new Map()
+    const failed = ({ messageId }) => {
+      const before = failures.get(messageId) ?? 0
+      failures.set(messageId, before + 1)
+      return before
+    }
+    return withoutCopies(url, queue, load, failed, requeue)
+  },
+  /** The client only rejects; the queue keeps the message for a second and counts. */
+  'amqplib delayed retry': (url, queue, load) =>
+    withoutCopies(
+      url,
+      queue,
+      load,
+      ({ headers }) => headers?.['x-delivery-count'] ?? 0,
+      (channel, message) => channel.reject(message, true),
+    ),
+  ...loops,
+  'retryrmq, native': (url, queue, load) => ours(url, queue, load, { strategy: 'native' }),
+}
+/** Those on a queue that delays what is rejected, as the strategy `native` makes it. */
+export const NATIVE = ['amqplib delayed retry', 'retryrmq, native']
+
+/** All attempts fail while a dependency is away. */
+const outage = {
+  'amqplib requeue': (url, queue, load) => withoutCopies(url, queue, load, () => 0, requeue),
+  'amqplib by hand': loops['amqplib by hand'],
+  retryrmq: loops.retryrmq,
+  'retryrmq, pause': (url, queue, load) => ours(url, queue, load, { pause: true }),
+}
+
+/** Each message fails once and waits for an hour. What Rascal lets wait it holds, so that it must be allowed to hold all. */
+const HOUR = 3_600_000
+const memory = {
+  'rascal republish': (url, queue, count) => loops['rascal republish'](url, queue, new Failing(count, { delay: HOUR, outstanding: count })),
+  retryrmq: (url, queue, count) => loops.retryrmq(url, queue, new Failing(count, { delay: HOUR })),
+}
+
+/** The measured programs, each with a load of its own. */
+const asked = (programs, load) =>
+  Object.fromEntries(Object.entries(programs).map(([name, run]) => [name, (url, queue, count) => run(url, queue, load(count))]))
 
 /** How long one message is under way, from a publisher in a process of its own to the handler, at 100 messages a second. */
 const latency = {
@@ -116,7 +180,7 @@ export async function publisher(url, queue, count) {
   while ((await channel.checkQueue(queue)).consumerCount === 0) await sleep(20)
   const began = performance.now()
   for (let n = 0; n < count; n++) {
-    const wait = began + n * 10 - performance.now()
+    const wait = began + (n * 1000) / PER_SECOND - performance.now()
     if (wait > 0) await sleep(wait)
     const body = Buffer.from(`${process.hrtime.bigint()} `.padEnd(BODY.length, 'x'))
     channel.sendToQueue(queue, body, { persistent: true })
@@ -125,11 +189,20 @@ export async function publisher(url, queue, count) {
   await connection.close()
 }
 
-export const GROUPS = { consume, retry, latency }
+export const GROUPS = {
+  consume,
+  retry: asked(loops, (count) => new Failing(count)),
+  latency,
+  storm: asked(storm, (count) => new Failing(count, { failures: 5, outstanding: 1000 })),
+  outage: asked(outage, (count) => new Outage(count)),
+  memory,
+}
 
 // As a program: `cases.mjs GROUP NAME URL QUEUE COUNT` prints one line of JSON.
 if (process.argv[1] === new URL(import.meta.url).pathname) {
   const [group, name, url, queue, count] = process.argv.slice(2)
   const program = name === 'publisher' ? publisher : GROUPS[group][name]
+  // What is garbage is nobody's memory.
+  if (group === 'memory') setInterval(globalThis.gc, 500)
   await program(url, queue, Number(count))
 }

@@ -1,33 +1,34 @@
 // Each client as its own documentation has it: a consumer with a prefetch, and a handler that says when it is done with a
-// message. A case differs in what the handler does.
+// message. A case differs in what the handler does, and in how many messages it may hold.
 
 import { PREFETCH } from './measure.mjs'
 
-/** amqplib: `handle(message, ack, publish)`; a channel of its own for confirmed publishing. */
-export async function amqplib(url, queue, handle) {
+/** amqplib: `handle(message, ack, publish, channel)`; a channel of its own for confirmed publishing. */
+export async function amqplib(url, queue, handle, prefetch = PREFETCH) {
   const { connect } = await import('amqplib')
   const connection = await connect(url)
   const channel = await connection.createChannel()
   const publishing = await connection.createConfirmChannel()
-  await channel.prefetch(PREFETCH)
+  await channel.prefetch(prefetch)
   const publish = (to, body, options) =>
     new Promise((resolve, reject) => {
       publishing.publish('', to, body, { mandatory: true, ...options }, (error) => (error ? reject(error) : resolve()))
     })
-  await channel.consume(queue, (message) => handle(message, () => channel.ack(message), publish))
+  await channel.consume(queue, (message) => handle(message, () => channel.ack(message), publish, channel))
 }
 
 /** rabbitmq-client acknowledges when the handler's promise resolves. */
-export async function rabbitmqClient(url, queue, handle) {
+export async function rabbitmqClient(url, queue, handle, prefetch = PREFETCH) {
   const { Connection } = await import('rabbitmq-client')
   const connection = new Connection(url)
   const publisher = connection.createPublisher({ confirm: true })
   const publish = (to, body, options) => publisher.send({ routingKey: to, mandatory: true, ...options }, body)
-  connection.createConsumer({ queue, queueOptions: { passive: true }, qos: { prefetchCount: PREFETCH } }, (message) => handle(message, publish))
+  const options = { queue, queueOptions: { passive: true }, qos: { prefetchCount: prefetch } }
+  connection.createConsumer(options, (message) => handle(message, publish))
 }
 
 /** Rascal: `handle(message, content, ackOrNack)`. */
-export async function rascal(url, queue, handle) {
+export async function rascal(url, queue, handle, prefetch = PREFETCH) {
   const { default: Rascal } = await import('rascal')
   const vhost = decodeURIComponent(new URL(url).pathname.slice(1)) || '/'
   const config = {
@@ -35,7 +36,7 @@ export async function rascal(url, queue, handle) {
       [vhost]: {
         connection: { url },
         queues: { [queue]: { assert: false, check: true } },
-        subscriptions: { work: { queue, prefetch: PREFETCH } },
+        subscriptions: { work: { queue, prefetch } },
       },
     },
   }

@@ -6,15 +6,22 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 export const BODY = Buffer.alloc(256, 'x')
 export const PREFETCH = 200
 
-const cpu = () => {
+/** CPU of this process so far, in µs. */
+export const cpu = () => {
   const { user, system } = process.cpuUsage()
   return user + system
 }
 
+/** From proc(5), in KiB. */
+const kib = (figure, pid) => Number(readFileSync(`/proc/${pid}/status`, 'utf8').match(new RegExp(`${figure}:\\s+(\\d+)`))[1])
+
+/** The memory of a process that is resident now, in KiB. */
+export const resident = (pid) => kib('VmRSS', pid)
+
 /** The most memory that was resident, in MiB; from proc(5), or what getrusage says. */
 function peak() {
   try {
-    return Number(readFileSync('/proc/self/status', 'utf8').match(/VmHWM:\s+(\d+)/)[1]) / 1024
+    return kib('VmHWM', 'self') / 1024
   } catch {
     return process.resourceUsage().maxRSS / 1024
   }
@@ -78,7 +85,8 @@ export class Lateness {
   }
 }
 
-function report(figures) {
+/** Ends the process, whatever else runs in it. */
+export function report(figures) {
   writeSync(1, `${JSON.stringify(figures)}\n`)
   process.kill(process.pid, 'SIGKILL')
 }

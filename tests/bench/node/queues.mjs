@@ -8,7 +8,8 @@ import { connect } from 'retryrmq'
 import { BODY } from './measure.mjs'
 
 /** What hangs from a work queue. */
-const HANGING = ['', '.parked', ...[1000, 4000, 16_000, 64_000, 256_000].map((ms) => `.retry.${ms}`)]
+const DELAYS = [100, 1000, 2000, 4000, 8000, 16_000, 64_000, 256_000, 3_600_000]
+const HANGING = ['', '.parked', ...DELAYS.map((ms) => `.retry.${ms}`)]
 /**
  * In ms: a waiting queue is no safe place before it is older than two seconds, and a consumer does not know how old one is that
  * it finds. retryrmq holds originals that long once, and by hand nobody would know.
@@ -26,14 +27,19 @@ async function channel(url, use) {
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
-/** A work queue of this kind, and what is needed around it; gone after `use`. Messages that wait, wait a second. */
-export async function work(url, kind, { waiting = false }, use) {
+/**
+ * A work queue of this kind, and what is needed around it; gone after `use`. Messages that wait, wait by the policy `retry`; with the
+ * strategy `native` in the work queue itself.
+ */
+export async function work(url, kind, { retry, strategy }, use) {
   const queue = `bench.${randomUUID().slice(0, 12)}`
-  await channel(url, (made) => made.assertQueue(queue, { durable: true, arguments: { 'x-queue-type': kind } }))
+  if (strategy !== 'native') {
+    await channel(url, (made) => made.assertQueue(queue, { durable: true, arguments: { 'x-queue-type': kind } }))
+  }
   try {
     const rmq = await connect(url)
     // Whoever is measured finds what retryrmq makes, so that nobody has to make it within a measurement.
-    await rmq.consume({ queue, dlx: true, ...(waiting ? { retry: 'fixed(1s)' } : {}) }, () => {})
+    await rmq.consume({ queue, dlx: true, ...(retry && { retry }), ...(strategy && { strategy }) }, () => {})
     await rmq.close()
     return await use(queue)
   } finally {
@@ -47,7 +53,7 @@ export async function work(url, kind, { waiting = false }, use) {
 export async function fill(url, queue, count) {
   const filling = await connect(url)
   for (let left = count; left > 0; left -= 1000) {
-    const some = Array.from({ length: Math.min(left, 1000) }, () => filling.publish(queue, BODY))
+    const some = Array.from({ length: Math.min(left, 1000) }, (_, at) => filling.publish(queue, BODY, { messageId: String(left - at) }))
     await Promise.all(some)
   }
   await filling.close()
@@ -60,3 +66,6 @@ export async function hasConsumer(url, queue) {
   })
   await sleep(YOUNG)
 }
+
+/** How many messages of a queue no client holds. */
+export const ready = (url, queue) => channel(url, async (looking) => (await looking.checkQueue(queue)).messageCount)

@@ -11,9 +11,18 @@ import warnings
 
 import consume
 import latency
+import memory
 import retry
+import storm
 
-GROUPS = {"consume": consume.CASES, "retry": retry.CASES, "latency": latency.CASES}
+GROUPS = {
+    "consume": consume.CASES,
+    "retry": retry.CASES,
+    "latency": latency.CASES,
+    "storm": storm.CASES,
+    "outage": storm.OUTAGE_CASES,
+    "memory": memory.CASES,
+}
 
 
 def main() -> None:

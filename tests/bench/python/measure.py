@@ -22,8 +22,17 @@ def cpu() -> float:
 
 def peak_kib() -> int:
     """The most memory that was resident. From proc(5): what getrusage says begins with the peak of the parent."""
-    with open("/proc/self/status") as status:
-        return int(next(line for line in status if line.startswith("VmHWM:")).split()[1])
+    return _kib("VmHWM", "self")
+
+
+def resident_kib(process: int) -> int:
+    """The memory of a process that is resident now."""
+    return _kib("VmRSS", str(process))
+
+
+def _kib(figure: str, process: str) -> int:
+    with open(f"/proc/{process}/status") as status:
+        return int(next(line for line in status if line.startswith(f"{figure}:")).split()[1])
 
 
 class Meter:

@@ -16,7 +16,8 @@ from pika.spec import Queue
 
 Kind = Literal["classic", "quorum"]
 #: What hangs from a work queue, by whoever made it: retryrmq, Dramatiq.
-HANGING = ["", ".parked", *(f".retry.{ms}" for ms in (1_000, 4_000, 16_000, 64_000, 256_000)), ".DQ", ".XQ"]
+DELAYS = (100, 1_000, 2_000, 4_000, 8_000, 16_000, 64_000, 256_000, 3_600_000)
+HANGING = ["", ".parked", *(f".retry.{ms}" for ms in DELAYS), ".DQ", ".XQ"]
 #: A waiting queue is no safe place before it is older than two seconds, and a consumer does not know how old one is that it
 #: finds: retryrmq holds originals that long once, and by hand nobody would know.
 YOUNG = 3.0
@@ -40,33 +41,44 @@ class Broker:
         with retryrmq.connect_blocking(self.url) as client:
             return client.server["version"]
 
-    def make(self, queue: str, kind: Kind, *, waiting: bool) -> None:
+    def make(self, queue: str, kind: Kind, *, retry: str | None, native: bool) -> None:
         """The work queue with what retryrmq needs around it, so that nobody has to make it within a measurement.
 
-        ``waiting``: messages will wait a second each.
+        ``retry``: the policy by which messages will wait; ``native``: in the work queue itself, by RabbitMQ 4.3's delayed retry.
         """
-        with self._channel() as channel:
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
         options: retryrmq.ConsumerOptions = {"dlx": True}
-        if waiting:
-            options["retry"] = "fixed(1s)"
+        if retry:
+            options["retry"] = retry
+        if native:
+            options["strategy"] = "native"
+        else:
+            with self._channel() as channel:
+                channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
         with retryrmq.connect_blocking(self.url) as client, client.consume(queue, _nothing, **options):
             pass
 
     def publish(self, queue: str, count: int) -> None:
         with self._channel() as channel:
-            for _ in range(count):
-                channel.basic_publish("", queue, BODY, pika.BasicProperties(delivery_mode=2))
+            for n in range(count):
+                channel.basic_publish("", queue, BODY, pika.BasicProperties(delivery_mode=2, message_id=str(n)))
 
     def fill(self, queue: str, count: int) -> None:
         """Returns when ``count`` messages are stored."""
         self.publish(queue, count)
+        self.wait_for_messages(queue, count)
+
+    def wait_for_messages(self, queue: str, count: int) -> None:
+        """Returns when so many are stored."""
         self._poll(queue, lambda found: found.message_count == count, f"{count} messages")
 
     def wait_for_consumer(self, queue: str) -> None:
         """Returns when somebody consumes from the queue, and what hangs from it is a safe place."""
         self._poll(queue, lambda found: found.consumer_count > 0, "a consumer")
         time.sleep(YOUNG)
+
+    def ready(self, queue: str) -> dict[str, int]:
+        """How many messages no client holds, by what hangs from the queue; ``""`` is the queue itself."""
+        return {hanging: found.message_count for hanging in HANGING if (found := self._look(queue + hanging))}
 
     def _poll(self, queue: str, is_so: Callable[[Queue.DeclareOk], bool], what: str) -> None:
         deadline = time.monotonic() + 120

@@ -61,13 +61,34 @@ def pace(title: str, rounds: Rounds, peers: list[str]) -> None:
     console.print(table)
 
 
-def lateness(title: str, rounds: Rounds) -> None:
+#: What each of these groups is measured by: the heading, the figure and its digits.
+Columns = list[tuple[str, str, int]]
+LATENESS: Columns = [
+    ("p50 ms", "p50_ms", 2),
+    ("p99 ms", "p99_ms", 2),
+    ("client CPU µs each", "cpu_us", 0),
+    ("peak RSS MiB", "rss_mib", 0),
+]
+OUTAGE: Columns = [
+    ("failed attempts", "attempts", 0),
+    ("parked or dead", "parked", 0),
+    ("seconds until all was done", "after_s", 1),
+    ("client CPU µs each", "cpu_us", 0),
+]
+MEMORY: Columns = [
+    ("held by the client", "held", 0),
+    ("client KiB at a tenth", "begin_kib", 0),
+    ("client bytes each", "bytes_each", 0),
+]
+
+
+def plain(title: str, rounds: Rounds, columns: Columns) -> None:
+    """Figures without a ratio."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for column in ("case", "p50 ms", "p99 ms", "client CPU µs each", "peak RSS MiB"):
+    for column in ("case", *(heading for heading, _, _ in columns)):
         table.add_column(column, justify="left" if column == "case" else "right")
     for case in rounds:
-        figures = (("p50_ms", 2), ("p99_ms", 2), ("cpu_us", 0), ("rss_mib", 0))
-        table.add_row(case, *(spread(values(rounds, case, figure), digits) for figure, digits in figures))
+        table.add_row(case, *(spread(values(rounds, case, figure), digits) for _, figure, digits in columns))
     console.print(table)
 
 

@@ -38,17 +38,19 @@ async fn main() -> ExitCode {
             rounds::all().await;
             ExitCode::SUCCESS
         }
-        [only] => {
-            rounds::only(only).await;
+        ["case" | "soak", ..] => usage(),
+        [ref groups @ ..] => {
+            for group in groups {
+                rounds::only(group).await;
+            }
             ExitCode::SUCCESS
         }
-        _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: retryrmq-bench [consume|retry|storm|outage|lateness|memory|http], through `make bench`; or soak MINUTES COMMAND"
+        "usage: retryrmq-bench [consume|retry|storm|outage|lateness|memory|http]…, through `make bench`; or soak MINUTES COMMAND"
     );
     ExitCode::from(2)
 }

@@ -113,19 +113,21 @@ pub(crate) fn outage(rows: &[Row]) -> Table {
     table
 }
 
-pub(crate) fn memory(measured: &Measured) -> Table {
+/// What a client keeps while messages wait: with a tenth of them, with half and with all.
+pub(crate) fn memory(rows: &[Row]) -> Table {
     let mut table = table();
-    table.set_header(["waiting", "client KiB"]);
-    let end = measured.get("waiting");
-    for (waiting, figure) in [
-        (end / 10.0, "begin_kib"),
-        (end / 2.0, "half_kib"),
-        (end, "end_kib"),
-    ] {
-        table.add_row([
-            format!("{waiting:.0}"),
-            format!("{:.0}", measured.get(figure)),
-        ]);
+    table.set_header([
+        "case",
+        "held by the client",
+        "KiB at a tenth",
+        "at half",
+        "at the end",
+        "bytes each",
+    ]);
+    for row in rows {
+        let figures = ["held", "begin_kib", "half_kib", "end_kib", "bytes_each"]
+            .map(|figure| spread(row.values(figure), 0));
+        table.add_row([vec![row.name.clone()], figures.to_vec()].concat());
     }
     table
 }

@@ -201,12 +201,14 @@ async fn lateness(broker: &Broker) {
 }
 
 async fn memory(broker: &Broker) {
-    let vhost = broker.vhost().await;
-    let measured = case("memory", vhost.url(), "work", 100_000).await;
+    let count = cases::waiting();
     println!(
-        "resident memory of the client, 100000 messages failing once and waiting\n{}",
-        report::memory(&measured)
+        "{count} messages, each fails once and waits for an hour: resident memory of the client"
     );
+    let mut rows = turns(broker, &["memory"], rounds().min(3), count).await;
+    "retryrmq".clone_into(&mut rows[0].name);
+    report::keep("memory", "quorum", count, &rows);
+    println!("{}", report::memory(&rows));
 }
 
 /// Runs one case in a process of its own.

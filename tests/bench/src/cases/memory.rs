@@ -3,10 +3,16 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use retryrmq::{Backoff, Client, HOUR, Publish};
+use retryrmq::{Backoff, Client, HOUR, Publish, waiting_queue};
+use retryrmq_harness::Amqp;
 
 use super::{BODY, Measured};
 use crate::process;
+
+/// Messages that wait; `RETRYRMQ_BENCH_WAITING` changes it.
+pub(crate) fn count() -> usize {
+    crate::rounds::number("RETRYRMQ_BENCH_WAITING", 100_000)
+}
 
 /// Lets `count` messages fail once, an hour of waiting before each, and measures before, half-way and after.
 pub(super) async fn waiting(url: &str, queue: &str, count: usize) -> Measured {
@@ -36,9 +42,15 @@ pub(super) async fn waiting(url: &str, queue: &str, count: usize) -> Measured {
     while running.stats().retried < count as u64 {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let end = process::resident() as f64;
+    let grown = (end - measured.get("begin_kib")) * 1024.0;
+    let amqp = Amqp::connect(url).await;
+    let stored = amqp.depth(&waiting_queue(queue, HOUR)).await;
+    let held = count - stored.unwrap_or_default() as usize;
     let measured = measured
-        .with("end_kib", process::resident() as f64)
-        .with("waiting", running.stats().retried as f64);
+        .with("end_kib", end)
+        .with("bytes_each", grown / (count - count / 10) as f64)
+        .with("held", held as f64);
     drop(publishes);
     running.close().await;
     measured

@@ -9,6 +9,7 @@ mod outage;
 mod retry;
 mod storm;
 
+pub(crate) use memory::count as waiting;
 pub(crate) use outage::{in_words as outage_in_words, messages as outage_messages};
 pub(crate) use retry::{count as retried, make as make_for_retry};
 pub(crate) use storm::count as stormed;
