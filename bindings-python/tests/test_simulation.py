@@ -73,13 +73,14 @@ def test_without_dlx_a_failure_is_rejected_and_without_park_dropped(simulate_app
     assert simulate_app(dropped, "orders", [b""]).ends[0].became == "dropped"
 
 
-def test_a_handler_that_is_late_has_failed() -> None:
+@pytest.mark.parametrize(("limit", "text"), [("20ms", "20ms"), ("1.5ms", "1.5ms")])
+def test_a_handler_that_is_late_has_failed(limit: str, text: str) -> None:
     async def handle(msg: retryrmq.Message) -> None:
         await asyncio.sleep(3600)
 
-    app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout="20ms")
+    app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout=limit)
     (parked,) = asyncio.run(simulate(app, "orders", [b""])).parked
-    assert parked.message.headers["x-retry-error"] == "the handler took longer than 20ms"
+    assert parked.message.headers["x-retry-error"] == f"the handler took longer than {text}"
     assert parked.message.headers["x-retry-error-type"] == "HandlerTimeout"
 
 
