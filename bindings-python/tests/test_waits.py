@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import retryrmq
-from conftest import Broker, soon
+from conftest import PATIENCE, Broker, eventually, soon
 from proxy import Proxy
 from retryrmq import _native
 from retryrmq._pump import pump
@@ -148,3 +149,37 @@ def test_a_cancelled_wait_for_a_parked_message_passes_over_none(broker: Broker, 
                 assert [it.message.text() async for it in parked] == ["a", "b"]
 
     asyncio.run(main())
+
+
+def test_leaving_a_walk_ends_the_wait_for_its_next_message(broker: Broker, proxy: Proxy) -> None:
+    queue = broker.queue()
+    park(broker, queue, "a")
+
+    async def main() -> None:
+        async with retryrmq.connect(proxy.url) as client:
+            own = proxy.connections
+            with pytest.raises(KeyError):
+                async with client.parked(queue) as parked:
+                    proxy.hold_up(own)
+                    waiting = await begun(lambda: anext(aiter(parked), None))
+                    raise KeyError
+            # By itself it would end with an error: nobody answers.
+            assert await waiting is None
+            proxy.go_on()
+
+    asyncio.run(main())
+
+
+def test_leaving_a_walk_ends_the_wait_of_a_thread(broker: Broker, proxy: Proxy) -> None:
+    queue = broker.queue()
+    park(broker, queue, "a")
+    with retryrmq.connect_blocking(proxy.url) as client, ThreadPoolExecutor() as pool:
+        own = proxy.connections
+        with pytest.raises(KeyError), client.parked(queue) as parked:
+            proxy.hold_up(own)
+            before = operations()
+            waiting = pool.submit(next, iter(parked), None)
+            eventually("it waits", lambda: operations() > before)
+            raise KeyError
+        assert waiting.result(PATIENCE) is None
+        proxy.go_on()
