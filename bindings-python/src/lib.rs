@@ -29,7 +29,7 @@ mod _native {
         logging::set_debug,
         message::Message,
         operation::Operation,
-        options::{Options, default_policy, parse_duration, policy},
+        options::{Options, default_policy, duration_text, parse_duration, policy},
         parked::{Record, Walk},
         pump::Pump,
         question::Question,

@@ -16,6 +16,12 @@ pub(crate) fn parse_duration(py: Python<'_>, text: &str) -> PyResult<f64> {
         .map_err(|error| raised(py, error))
 }
 
+/// A duration in seconds as text, as every language writes it in an error.
+#[pyfunction]
+pub(crate) fn duration_text(seconds: f64) -> String {
+    common::duration_text(seconds * 1000.0)
+}
+
 /// Parses a policy. Returns its full form, the number of its retries and all its delays in seconds.
 #[pyfunction]
 pub(crate) fn policy(py: Python<'_>, text: &str) -> PyResult<(String, u32, Vec<f64>)> {

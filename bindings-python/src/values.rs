@@ -110,7 +110,8 @@ fn to_table(dict: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<Field
         ));
     }
     let mut table = FieldTable::default();
-    for (name, entry) in dict.iter() {
+    // A copy: reading an entry can run Python code, such as that of a time zone, and other threads. Either may change the dict.
+    for (name, entry) in dict.copy()?.iter() {
         let Ok(name) = name.cast::<PyString>() else {
             let kind = kind_of(&name);
             return Err(exception(
@@ -182,9 +183,11 @@ fn to_value(value: &Bound<'_, PyAny>, what: &str, depth: usize) -> PyResult<AMQP
                 &format!("`{what}` is nested more than {DEPTH} levels deep"),
             ));
         }
+        // A copy, as of a dict: a list that grows while it is read would have no end.
+        let entries = value.try_iter()?.collect::<PyResult<Vec<_>>>()?;
         let mut array = FieldArray::default();
-        for (index, entry) in value.try_iter()?.enumerate() {
-            array.push(to_value(&entry?, &format!("{what}[{index}]"), depth + 1)?);
+        for (index, entry) in entries.iter().enumerate() {
+            array.push(to_value(entry, &format!("{what}[{index}]"), depth + 1)?);
         }
         return Ok(AMQPValue::FieldArray(array));
     }

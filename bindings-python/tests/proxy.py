@@ -24,6 +24,10 @@ class Proxy:
         port = self._listener.getsockname()[1]
         self.url = url.replace(f"{address.hostname}:{address.port}", f"127.0.0.1:{port}")
         self._open: set[socket.socket] = set()
+        #: The clients' ends, in the order in which they came, and those of them whose bytes are held up.
+        self._clients: list[socket.socket] = []
+        self._held: set[socket.socket] = set()
+        self._goes_on = threading.Event()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -37,7 +41,23 @@ class Proxy:
             end.close()
         return len(cut)
 
+    @property
+    def connections(self) -> int:
+        """How many connections were made so far."""
+        return len(self._clients)
+
+    def hold_up(self, first: int) -> None:
+        """Passes on nothing more that the clients of the first so many connections send, until :meth:`go_on`."""
+        self._goes_on.clear()
+        self._held = set(self._clients[:first])
+
+    def go_on(self) -> None:
+        """Passes on what was held up."""
+        self._held = set()
+        self._goes_on.set()
+
     def close(self) -> None:
+        self.go_on()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -50,12 +70,15 @@ class Proxy:
                 broker = socket.create_connection(self._to)
                 with self._lock:
                     self._open |= {client, broker}
+                    self._clients.append(client)
                 for one, other in ((client, broker), (broker, client)):
                     threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
 
     def _pass(self, one: socket.socket, other: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := one.recv(65536):
+                if one in self._held:
+                    self._goes_on.wait()
                 other.sendall(data)
         with contextlib.suppress(OSError):
             other.shutdown(socket.SHUT_WR)

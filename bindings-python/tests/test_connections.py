@@ -18,6 +18,7 @@ import retryrmq
 from conftest import Broker, User, eventually, soon
 from proxy import Proxy, free_port
 from retryrmq import _native
+from retryrmq.client import Connecting
 
 
 @pytest.fixture
@@ -261,12 +262,10 @@ def test_nobody_waits_for_a_broker_in_vain(broker: Broker) -> None:
 
     async def main() -> None:
         connecting = retryrmq.connect(url, wait=True)
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(connecting, 0.1)
-        with pytest.raises(retryrmq.ClosedError):
-            await connecting
-        del connecting
-        await gone(before)
+        for _ in range(2):  # the second time anew
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(connecting, 0.1)
+            await gone(before)
         retryrmq.connect(url, wait=True)  # and nobody awaits it
         await gone(before)
 
@@ -301,6 +300,74 @@ def test_a_connection_to_be_is_taken_for_a_coroutine(broker: Broker) -> None:
     asyncio.run(main())
     with pytest.raises(retryrmq.UnreachableError):
         asyncio.run(retryrmq.connect(f"amqp://localhost:{free_port()}"))
+
+
+async def waits(connecting: Connecting) -> retryrmq.Client:
+    return await connecting
+
+
+#: How a task comes to wait.
+WAYS: list[Callable[[Connecting], asyncio.Task[retryrmq.Client]]] = [
+    lambda connecting: asyncio.create_task(waits(connecting)),
+    lambda connecting: asyncio.create_task(connecting),
+]
+
+
+@pytest.mark.parametrize("begin", WAYS, ids=["awaited", "as a coroutine"])
+def test_any_number_of_tasks_may_wait_for_a_connection(
+    broker: Broker, begin: Callable[[Connecting], asyncio.Task[retryrmq.Client]]
+) -> None:
+    port = free_port()
+    url = broker.url.replace(broker.url.rpartition("@")[2].partition("/")[0], f"127.0.0.1:{port}")
+    before = operations()
+
+    async def main() -> None:
+        # After a failure the next one tries anew, and tasks share a failure.
+        connecting = retryrmq.connect(url)
+        for _ in range(2):
+            ends = asyncio.gather(*(begin(connecting) for _ in range(3)), return_exceptions=True)
+            assert [type(end) for end in await ends] == [retryrmq.UnreachableError] * 3
+        del connecting, ends
+
+        # One attempt is shared, and cancelling tasks disturbs it only when none is left.
+        connecting = retryrmq.connect(url, wait=True)
+        tasks = [begin(connecting) for _ in range(4)]
+        await soon("one attempt is made", lambda: operations() == before + 1)
+        for ended in (tasks[0], tasks[2]):
+            ended.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ended
+        assert operations() == before + 1
+        proxy = Proxy(broker.url, port)
+        first, second = await asyncio.gather(tasks[1], tasks[3])
+        assert first is second is await connecting and first.healthy()
+        await first.close()
+        proxy.close()
+
+        # With the last task the attempt ends.
+        connecting = retryrmq.connect(url, wait=True)
+        tasks = [begin(connecting) for _ in range(3)]
+        await soon("one attempt is made", lambda: operations() > before)
+        while tasks:
+            tasks[-1].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await tasks.pop()
+        await gone(before)
+
+    asyncio.run(main())
+
+
+def test_a_connection_is_awaited_on_several_event_loops(broker: Broker) -> None:
+    connecting = retryrmq.connect(f"amqp://localhost:{free_port()}")
+    for _ in range(2):
+        with pytest.raises(retryrmq.UnreachableError):
+            asyncio.run(waits(connecting))
+    connecting = retryrmq.connect(broker.url)
+    with ThreadPoolExecutor() as pool:
+        clients = list(pool.map(lambda _: asyncio.run(waits(connecting)), range(3)))
+    assert all(client.healthy() for client in clients)
+    for client in clients:
+        client.blocking.close()
 
 
 def test_a_connection_that_nobody_awaits_is_not_tried(recwarn: pytest.WarningsRecorder) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import retryrmq
 from retryrmq.errors import _from_code
-from retryrmq.outcome import judged
+from retryrmq.outcome import judged, too_late
 
 
 def _pickled(protocol: int) -> Callable[[BaseException], BaseException]:
@@ -152,3 +152,13 @@ def test_signals_count_wherever_they_stand_among_the_causes() -> None:
 def test_fatal_classes_and_their_subclasses() -> None:
     assert judged(raised(KeyError("k")), (LookupError,))[0] == "fatal"
     assert judged(raised(ValueError("k")), (LookupError,))[0] == "retry"
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [("1.5ms", "1.5ms"), ("30.0005s", "30000.5ms"), ("400ms", "400ms"), ("2s", "2s"), ("90m", "90m")],
+)
+def test_a_duration_in_an_error_is_written_as_in_every_language(duration: str, text: str) -> None:
+    defer = retryrmq.Defer(duration)
+    assert str(defer) == f"deferred for {text}"
+    assert too_late(defer.delay)[1] == f"the handler took longer than {text}"

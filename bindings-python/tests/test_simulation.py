@@ -73,13 +73,14 @@ def test_without_dlx_a_failure_is_rejected_and_without_park_dropped(simulate_app
     assert simulate_app(dropped, "orders", [b""]).ends[0].became == "dropped"
 
 
-def test_a_handler_that_is_late_has_failed() -> None:
+@pytest.mark.parametrize(("limit", "text"), [("20ms", "20ms"), ("1.5ms", "1.5ms")])
+def test_a_handler_that_is_late_has_failed(limit: str, text: str) -> None:
     async def handle(msg: retryrmq.Message) -> None:
         await asyncio.sleep(3600)
 
-    app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout="20ms")
+    app = app_with(handle, dlx=True, retry="fixed(1s, retries=1)", handler_timeout=limit)
     (parked,) = asyncio.run(simulate(app, "orders", [b""])).parked
-    assert parked.message.headers["x-retry-error"] == "the handler took longer than 20ms"
+    assert parked.message.headers["x-retry-error"] == f"the handler took longer than {text}"
     assert parked.message.headers["x-retry-error-type"] == "HandlerTimeout"
 
 
@@ -177,3 +178,56 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         asyncio.run(simulate("orders", "orders", []))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs a `body`"):
         asyncio.run(simulate(app, "orders", [{"headers": {}}]))
+
+
+def test_what_a_handler_publishes_is_collected() -> None:
+    app = retryrmq.App("amqp://localhost")
+
+    @app.consume("orders", dlx=True, retry="fixed(1m, retries=1)")
+    async def handle(msg: retryrmq.Message) -> None:
+        await app.publish("invoices", msg.body, headers={"kind": "new"}, message_id="7", delay="5s")
+        await asyncio.gather(app.client.publish("eu", "x", exchange="shop"))
+        if msg.attempt == 1:
+            raise ValueError
+
+    async def main() -> None:
+        result, other = await asyncio.gather(*(simulate(app, "orders", messages) for messages in (["a", "b"], ["c"])))
+        assert [(it.index, it.message.text()) for it in other.published] == [(0, "c"), (0, "x"), (0, "c"), (0, "x")]
+        first, second, *_ = result.published
+        assert [it.index for it in result.published] == [0, 0, 1, 1, 0, 0, 1, 1]
+        assert [it.at for it in result.published[::4]] == [timedelta(), timedelta(minutes=1)]
+        assert (first.message.routing_key, first.message.body, first.message.exchange) == ("invoices", b"a", "")
+        assert (first.message.headers, first.message.message_id) == ({"kind": "new"}, "7")
+        assert first.delay == timedelta(seconds=5)
+        assert (second.message.routing_key, second.message.exchange, second.delay) == ("eu", "shop", None)
+        with pytest.raises(retryrmq.ClosedError):
+            _ = app.client  # only in a handler
+
+    asyncio.run(main())
+
+
+def test_a_thread_publishes_in_a_simulation(simulate_app: Callable[..., Any]) -> None:
+    app = retryrmq.App("amqp://localhost")
+
+    @app.consume("orders", dlx=True, retry="fixed(1s, retries=0)")
+    def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "publish":
+            app.blocking.publish("invoices", "7", priority=3, headers={"x-retry-crashes": 99})
+            assert "simulation" in repr(app.blocking)
+        elif msg.text() == "header":
+            app.blocking.publish("invoices", "7", headers={"bad": object()})
+        elif msg.text() == "delay":
+            app.blocking.publish("invoices", "7", delay="1s", exchange="shop")
+        else:
+            with app.blocking.parked("orders"):
+                pass
+
+    result = simulate_app(app, "orders", ["publish", "header", "delay", "parked"])
+    (published,) = result.published
+    assert published.message.properties["priority"] == 3
+    assert [end.became for end in result.ends] == ["acked", "parked", "parked", "parked"]
+    assert [type(attempt.error) for attempt in result.attempts[1:]] == [
+        retryrmq.InvalidTypeError,
+        retryrmq.InvalidOptionError,
+        retryrmq.ClosedError,
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal, Inexact, Rounded, localcontext
 from typing import Any
 
@@ -124,6 +124,37 @@ def test_nesting_without_end_is_refused() -> None:
     circle["again"] = circle
     with pytest.raises(ValueError, match="nested"):
         seen(headers={"circle": circle})
+
+
+class Meddling(tzinfo):
+    """A time zone that changes what holds it: reading a time runs Python code."""
+
+    def __init__(self, holder: Any) -> None:
+        self.holder = holder
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        if isinstance(self.holder, list):
+            self.holder.append(self.holder[0])
+        else:
+            self.holder[f"new {len(self.holder)}"] = 1
+        return timedelta()
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, _: datetime | None) -> str:
+        return "meddling"
+
+
+def test_headers_that_change_while_they_are_read_are_sent_as_they_were() -> None:
+    table: dict[str, Any] = {}
+    array: list[Any] = []
+    table.update(when=datetime(2026, 1, 1, tzinfo=Meddling(table)), last=1)
+    array.extend([datetime(2026, 1, 1, tzinfo=Meddling(array)), 1])
+    found = seen(headers={"table": table, "list": array}).headers
+    when = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    assert found == {"table": {"when": when, "last": 1}, "list": [when, 1]}
+    assert len(table) > 2 and len(array) > 2
 
 
 def test_a_body_that_is_no_text_and_no_json() -> None:

@@ -130,7 +130,7 @@ class LoopWorkers:
 
     async def wait(self) -> None:
         """Waits until every handler is done and everything is settled. After the drain it no longer waits for handlers."""
-        closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed()))
+        closed = asyncio.ensure_future(self._pump.answer(self._subscription.wait_closed(), only_here=True))
         try:
             await asyncio.wait((closed, self._all_gone), return_when=asyncio.FIRST_COMPLETED)
             if closed.done():

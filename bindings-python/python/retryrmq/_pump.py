@@ -88,28 +88,36 @@ class Pump:
         operation: Operation,
         done: Callable[[Operation], None],
         lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Calls ``done`` in the running event loop at the end of ``operation``."""
+    ) -> int:
+        """Calls ``done`` in the running event loop at the end of ``operation``. Returns the ticket of the wait."""
         ticket = next(self._tickets)
         self._awaited[ticket] = _Awaited(asyncio.get_running_loop(), done, operation, lost)
         operation.notify(self.native, ticket)
+        return ticket
 
-    async def answer(self, operation: Operation) -> Any:
-        """Waits for an operation and returns its answer, or raises its error."""
-        if operation.done():
-            return operation.result()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    async def answer(self, operation: Operation, *, only_here: bool = False) -> Any:
+        """Waits for an operation and returns its answer, or raises its error.
 
-        def done(operation: Operation) -> None:
-            if future.cancelled():
-                return
+        A cancelled wait takes no answer. The operation goes on; if it is awaited ``only_here`` and changes nothing, it is given up.
+        """
+        if not operation.done():
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def done(_: Operation) -> None:
+                if not ended.done():
+                    ended.set_result(None)
+
+            ticket = self.when_done(operation, done)
             try:
-                future.set_result(operation.result())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self.when_done(operation, done)
-        return await future
+                await ended
+            except asyncio.CancelledError:
+                if only_here:
+                    operation.give_up()
+                raise
+            finally:
+                # Here, because an operation that goes on may end as late as its consumer.
+                self._awaited.pop(ticket, None)
+        return operation.result()
 
     def lives_here(self, subscription: Subscription, workers: Workers | None, queue: str) -> None:
         """Ends the subscription if the running event loop is closed first."""

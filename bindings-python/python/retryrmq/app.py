@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import signal
 import threading
@@ -30,6 +31,12 @@ _PATIENCE = 5.0
 _HELD_UP = 0.5
 
 _Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
+
+#: In the handlers of a simulation: its app, and what that app's client is there. Not an attribute of the app, which may be simulated
+#: several times at once, or run meanwhile.
+simulated_client: contextvars.ContextVar[tuple[App, Client] | None] = contextvars.ContextVar(
+    "retryrmq.simulated_client", default=None
+)
 
 
 class App(AsyncOnly):
@@ -105,7 +112,13 @@ class App(AsyncOnly):
 
     @property
     def client(self) -> Client:
-        """The connected client, while the app runs. Raises :class:`ClosedError` otherwise."""
+        """The connected client, while the app runs. Raises :class:`ClosedError` otherwise.
+
+        In a simulated handler it collects what is published; see :mod:`retryrmq.testing`.
+        """
+        simulated = simulated_client.get()
+        if simulated is not None and simulated[0] is self:
+            return simulated[1]
         if self._client is None:
             raise ClosedError("the app is not connected; run it, or enter it with `async with app`")
         return self._client

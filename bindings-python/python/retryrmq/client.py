@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -249,42 +249,85 @@ class BlockingClient(_Connected):
         self.close()
 
 
+class _Attempt:
+    """One attempt to connect, which tasks of one event loop share. It is given up when none of them waits for it any more."""
+
+    def __init__(self, make: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, Client]]) -> None:
+        self.loop = asyncio.get_running_loop()
+        # A task of its own: the end of a task that waits must not be the end of the attempt.
+        self._task = self.loop.create_task(make(self.loop))
+        self._waiting = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether further tasks may wait for it."""
+        return bool(self._waiting) and not self._task.done()
+
+    async def client(self) -> Client:
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self._task)
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._task.cancel()  # does nothing if it is done
+
+
 class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
-    """A connection that is not made yet. Await it, enter it with ``async with``, or make a task of it; only then it connects."""
+    """A connection that is not made yet. Await it, enter it with ``async with``, or make a task of it; only then it connects.
+
+    Any number of tasks may await it, and all get the same client. Cancelling one of them does not disturb the others; the attempt is given
+    up with the last one. After an error the next ``await`` tries anew.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._operation: Operation | None = None
+        self._attempt: _Attempt | None = None
         self._client: Client | None = None
-        #: The coroutine, for callers that use this object as one.
-        self._driven: Coroutine[Any, Any, Client] | None = None
+        #: The coroutines of tasks that use this object as one.
+        self._driven: dict[asyncio.Task[Any] | None, Coroutine[Any, Any, Client]] = {}
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connected().__await__()
 
     async def _connected(self) -> Client:
-        if self._client is None:
-            if self._operation is None:
-                self._operation = self._address.begin(asyncio.get_running_loop())
-            self._client = await connected(self._operation)
+        if self._client is not None:
+            return self._client
+        attempt = self._attempt
+        if attempt is None or not attempt.is_open or attempt.loop is not asyncio.get_running_loop():
+            attempt = self._attempt = _Attempt(self._made)
+        try:
+            return await attempt.client()
+        finally:
+            if self._attempt is attempt and not attempt.is_open:
+                self._attempt = None  # its error would keep alive what it used
+
+    async def _made(self, loop: asyncio.AbstractEventLoop) -> Client:
+        self._client = await connected(self._address.begin(loop))
         return self._client
+
+    def _step(self, step: Callable[[Coroutine[Any, Any, Client]], Any]) -> Any:
+        task = asyncio.current_task()
+        if task not in self._driven:
+            self._driven[task] = self._connected()
+        try:
+            return step(self._driven[task])
+        except BaseException:  # by which a coroutine also returns
+            self._driven.pop(task, None)
+            raise
 
     def send(self, value: Any) -> Any:
         """The method of a coroutine, for ``asyncio.run`` and ``asyncio.create_task``."""
-        if self._driven is None:
-            self._driven = self._connected()
-        return self._driven.send(value)
+        return self._step(lambda driven: driven.send(value))
 
     def throw(self, *error: Any) -> Any:
         """The method of a coroutine."""
-        if self._driven is None:
-            self._driven = self._connected()
-        return self._driven.throw(*error)
+        return self._step(lambda driven: driven.throw(*error))
 
     def close(self) -> None:
         """The method of a coroutine."""
-        if self._driven is not None:
-            self._driven.close()
+        while self._driven:
+            self._driven.popitem()[1].close()
 
     async def __aenter__(self) -> Client:
         return await self._connected()
@@ -298,11 +341,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
 
 async def connected(operation: Operation) -> Client:
     """The client. Cancelling it stops the tries."""
-    try:
-        return Client(await pump().answer(operation))
-    except asyncio.CancelledError:
-        operation.give_up()
-        raise
+    return Client(await pump().answer(operation, only_here=True))
 
 
 def _url_text(url: str | Sequence[str]) -> str:
@@ -380,6 +419,8 @@ def connect(
 
         client = await retryrmq.connect("amqp://localhost")
         async with retryrmq.connect("amqp://localhost") as client: ...
+
+    Any number of tasks may await the result; all get the same client. After an error the next ``await`` tries anew.
 
     - ``url``: one URL, one with several hosts of a cluster (``amqp://user:password@one,two,three/vhost``), or a list of URLs. The client
       uses any host that answers.

@@ -209,7 +209,7 @@ class Consumer(_Subscribed, AsyncOnly):
         if isinstance(self._workers, LoopWorkers):
             await self._workers.wait()
         else:
-            await self._pump.answer(self._subscription.wait_closed())
+            await self._pump.answer(self._subscription.wait_closed(), only_here=True)
             if self._workers is not None:
                 await self._workers.wait_on_loop()
         self._stop_listening()
@@ -259,7 +259,8 @@ class Consumer(_Subscribed, AsyncOnly):
             if self._closed:
                 return
             self._taken.extend(subscription.take(_AT_ONCE))
-            if not self._taken and not await self._pump.answer(subscription.ready()):
+            # It takes nothing, so a cancelled wait loses nothing.
+            if not self._taken and not await self._pump.answer(subscription.ready(), only_here=True):
                 self._native.check_end()
                 return
 

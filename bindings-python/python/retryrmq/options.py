@@ -120,7 +120,7 @@ def checked_flag(option: str, value: object) -> bool:
 
 def _policy(value: object) -> str:
     if isinstance(value, Policy | str):
-        return str(value)
+        return checked_text("retry", str(value))
     raise InvalidTypeError(
         f"`retry` must be a policy or a text such as 'fixed(5s, retries=3)', not {type(value).__name__}"
     )
@@ -132,6 +132,8 @@ def _rules(value: object) -> list[Any]:
     for rule in value:
         if not isinstance(rule, Rule | str):
             raise InvalidTypeError(f"`rules` must hold rules or texts, not {type(rule).__name__}")
+        for text in (rule,) if isinstance(rule, str) else rule._texts():
+            checked_text("rules", text)
     return [rule._parts if isinstance(rule, Rule) else rule for rule in value]
 
 

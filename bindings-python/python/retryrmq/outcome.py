@@ -10,7 +10,7 @@ import traceback
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from . import _logs
+from . import _logs, _native
 from ._duration import Duration, seconds
 from .errors import InvalidTypeError
 
@@ -59,7 +59,7 @@ class Defer(Exception):
 
     def __init__(self, delay: Duration) -> None:
         self.delay = seconds(delay, "delay")
-        super().__init__(f"deferred for {self.delay:g} s")
+        super().__init__(f"deferred for {_native.duration_text(self.delay)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without __init__, which wants a delay that is not among `args`: for pickle and copy.
@@ -95,16 +95,8 @@ def undecided(error: BaseException, trouble: BaseException) -> End:
 
 def too_late(limit: float) -> End:
     """The end of an attempt that took longer than ``limit`` seconds."""
-    return ("retry", f"the handler took longer than {_written(limit)}", "HandlerTimeout", ["TimeoutError"], None, None)
-
-
-def _written(seconds: float) -> str:
-    """In the largest unit that leaves no remainder: as in every language."""
-    ms = round(seconds * 1000)
-    for name, unit in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= unit and ms % unit == 0:
-            return f"{ms // unit}{name}"
-    return f"{ms}ms"
+    error = f"the handler took longer than {_native.duration_text(limit)}"
+    return ("retry", error, "HandlerTimeout", ["TimeoutError"], None, None)
 
 
 def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds: bool, stack: bool) -> End:

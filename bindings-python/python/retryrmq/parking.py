@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from types import TracebackType
@@ -60,6 +62,9 @@ class _Parking:
         self._native = native
         self.queue = queue
         self._walk: Walk | None = None
+        #: Questions for the next message whose waits were cancelled. Their messages may have come by then, so the next wait is for the
+        #: oldest of them: a further question would pass over its message.
+        self._unanswered: deque[Operation] = deque()
 
     def __len__(self) -> int:
         """How many messages were ready when the walk began and were not shown yet."""
@@ -94,6 +99,12 @@ class _Parking:
             raise ClosedError("look at parked messages inside a `with` block, at whose end the others are put back")
         return self._walk
 
+    def _leave(self) -> Operation | None:
+        """Ends the walk, and waits for its next message with it."""
+        walk, self._walk = self._walk, None
+        self._unanswered.clear()
+        return None if walk is None else walk.close()
+
     def _settle(self, parked: ParkedMessage, how: str, *to: str) -> Operation:
         if not isinstance(parked, ParkedMessage):
             raise InvalidTypeError(f"`parked` must be a ParkedMessage, not {type(parked).__name__}")
@@ -112,8 +123,11 @@ class ParkedMessages(_Parking, AsyncOnly):
                     await parked.replay(it)
 
     The walk holds the messages it has shown until the end of the block. Those that were neither replayed nor dropped are then back in their
-    places. Entering the block raises :class:`QueueNotFoundError` if nothing was ever parked, and :class:`AccessRefusedError` without
-    permission to read the queue or to publish.
+    places. Leaving the block also ends a wait for the next message. After a cancelled wait, the next one shows the message that the first
+    waited for.
+
+    Entering the block raises :class:`QueueNotFoundError` if nothing was ever parked, and :class:`AccessRefusedError` without permission to
+    read the queue or to publish.
     """
 
     async def __aenter__(self) -> ParkedMessages:
@@ -123,13 +137,24 @@ class ParkedMessages(_Parking, AsyncOnly):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        walk, self._walk = self._walk, None
-        if walk is not None:
-            await pump().answer(walk.close())
+        leaving = self._leave()
+        if leaving is not None:
+            await pump().answer(leaving)
 
     async def __aiter__(self) -> AsyncIterator[ParkedMessage]:
-        while (record := await pump().answer(self._open().next())) is not None:
+        while (record := await self._next()) is not None:
             yield ParkedMessage(record)
+
+    async def _next(self) -> Record | None:
+        walk = self._open()
+        asked = self._unanswered.popleft() if self._unanswered else walk.next()
+        try:
+            record: Record | None = await pump().answer(asked)
+        except asyncio.CancelledError:
+            if walk is self._walk:
+                self._unanswered.append(asked)
+            raise
+        return record
 
     async def replay(self, parked: ParkedMessage) -> None:
         """Replays a message: publishes a copy to the tail of its work queue, and acknowledges the parked one after the confirm.
@@ -159,9 +184,9 @@ class BlockingParkedMessages(_Parking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        walk, self._walk = self._walk, None
-        if walk is not None:
-            walk.close().wait()
+        leaving = self._leave()
+        if leaving is not None:
+            leaving.wait()
 
     def __iter__(self) -> Iterator[ParkedMessage]:
         while (record := self._open().next().wait()) is not None:

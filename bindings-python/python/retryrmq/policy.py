@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from . import _native
 from ._duration import Duration, text
@@ -197,7 +197,20 @@ class Rule:
         conditions = {str(name): str(value) for name, value in (headers or {}).items()}
         if routing_key is None and not conditions and error is None:
             raise InvalidOptionError("a rule needs a condition: `routing_key`, `headers` or `error`")
-        self._parts = {"policy": str(policy), "routing_key": routing_key, "headers": conditions, "error": error}
+        self._parts: dict[str, Any] = {
+            "policy": str(policy),
+            "routing_key": routing_key,
+            "headers": conditions,
+            "error": error,
+        }
+
+    def _texts(self) -> Iterator[str]:
+        """The texts of its conditions."""
+        for name in ("routing_key", "error"):
+            if self._parts[name] is not None:
+                yield self._parts[name]
+        for condition in self._parts["headers"].items():
+            yield from condition
 
     def __repr__(self) -> str:
         policy, *conditions = self._parts.items()

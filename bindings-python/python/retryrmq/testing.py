@@ -15,16 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
 from . import _message, _native, _returned
 from ._attempts import GRACE
 from ._native import Message
-from .app import App
-from .client import outgoing
-from .errors import InvalidOptionError, InvalidTypeError
+from .app import App, simulated_client
+from .client import Client, outgoing
+from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .options import Plan
 from .outcome import ACK, End, judged, too_late, undecided
 
@@ -74,14 +75,30 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Published:
+    """A message that a handler published through its app."""
+
+    #: The index of the message that was handled; 0 is the first.
+    index: int
+    #: When, on the virtual clock.
+    at: timedelta
+    #: The published message, as a consumer would get it. No queue is known: its ``queue`` says nothing.
+    message: Message
+    #: Its ``delay``; ``None`` without.
+    delay: timedelta | None
+
+
+@dataclass(frozen=True)
 class Simulated:
-    """The result: every attempt in order, and how each message ended."""
+    """The result: every attempt in order, how each message ended, and what was published."""
 
     attempts: list[Attempt] = field(default_factory=list)
     #: In the order of the messages.
     ends: list[Ended] = field(default_factory=list)
     #: How long all of it took, on the virtual clock.
     elapsed: timedelta = timedelta()
+    #: What the handlers published through the app, in that order; also in attempts that failed afterwards. It is not delivered to anybody.
+    published: list[Published] = field(default_factory=list)
 
     @property
     def acked(self) -> list[Ended]:
@@ -106,7 +123,11 @@ _MOST = 100_000
 async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
     """Runs the handler of ``queue`` on ``messages``, one at a time, until every message has ended.
 
-    Waiting takes no time: the clock jumps to the next arrival. Only the broker is simulated: whatever the handler awaits or calls is real.
+    Waiting takes no time: the clock jumps to the next arrival. Only the broker is simulated: whatever the handler awaits or calls is real,
+    except for the app. What the handler publishes with ``app.publish``, ``app.client`` or ``app.blocking`` is collected in
+    :attr:`Simulated.published`, and confirmed at once. Other uses of that client raise :class:`ClosedError`. A thread that the handler
+    starts has to run in a copy of its context, as with ``asyncio.to_thread``. A client of your own is real.
+
     ``handler_timeout`` is measured in real time for an ``async def``. A ``def`` runs on this thread, without a timeout. Raises
     :class:`InvalidOptionError` if the app has no handler for ``queue``.
     """
@@ -116,14 +137,17 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
         raise InvalidTypeError(f"`messages` must be a list of messages, as in [b'7'], not {type(messages).__name__}")
     for index, message in enumerate(messages):
         simulation.publish(_published(queue, message, index))
-    result = Simulated(ends=[])
+    result = Simulated()
     ends: dict[int, Ended] = {}
     while (delivered := simulation.next()) is not None:
         index = int(delivered.headers.pop(_MARK))
         at = timedelta(seconds=simulation.elapsed)
         _message.simulated[id(delivered)] = None
+        context = contextvars.copy_context()
+        standin = cast("_native.Client", _Standin(index, at, result.published))
+        context.run(simulated_client.set, (app, Client(standin)))
         try:
-            error = await _attempted(plan, delivered)
+            error = await _attempted(plan, delivered, context)
         finally:
             by_hand = _message.simulated.pop(id(delivered))
         became, delay, reason, parked = _settled(simulation, plan, delivered, error, by_hand)
@@ -136,7 +160,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
         if len(result.attempts) > _MOST:
             raise RuntimeError(f"the simulation of {queue!r} does not end: {_MOST} attempts were made")
     result.ends.extend(ends[index] for index in sorted(ends))
-    return Simulated(result.attempts, result.ends, timedelta(seconds=simulation.elapsed))
+    return replace(result, elapsed=timedelta(seconds=simulation.elapsed))
 
 
 def simulate_blocking(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
@@ -188,13 +212,55 @@ def _settled(
         return simulation.settle(message, undecided(error, trouble))
 
 
-async def _attempted(plan: Plan, message: Message) -> BaseException | None:
-    """Runs the handler. Returns what it raised."""
+class _Confirmed:
+    """The operation of a message that was published: done at once."""
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> None: ...
+
+    def wait(self, seconds: float | None = None) -> None: ...
+
+
+class _Standin:
+    """The native client of a simulated app. It keeps what is published."""
+
+    server: Mapping[str, str] = MappingProxyType({"product": "simulation", "version": _native.VERSION})
+
+    def __init__(self, index: int, at: timedelta, published: list[Published]) -> None:
+        self._index = index
+        self._at = at
+        self._published = published
+
+    def publish(self, message: dict[str, Any]) -> _Confirmed:
+        _queue_of(message)  # refuses what a client refuses, also because of its delay
+        delay = message.pop("delay", None)
+        sent = _queue_of(message).next()
+        assert sent is not None  # without `dlx` no count in its headers keeps a message back
+        wait = None if delay is None else timedelta(seconds=delay)
+        self._published.append(Published(self._index, self._at, sent, wait))
+        return _Confirmed()
+
+    def __getattr__(self, name: str) -> Any:
+        raise ClosedError(f"`{name}` needs a broker, and a simulation has none; only `publish` is collected")
+
+
+def _queue_of(message: Mapping[str, Any]) -> _native.Simulation:
+    """A queue with this message, from which it comes as it would from a broker."""
+    queue = _native.Simulation(_native.Options('{"queue": "published"}'))
+    queue.publish(message)
+    return queue
+
+
+async def _attempted(plan: Plan, message: Message, context: contextvars.Context) -> BaseException | None:
+    """Runs the handler in this context. Returns what it raised."""
     assert plan.handler is not None
     if plan.is_async:
-        return await _in_time(cast("Callable[[Message], Awaitable[Any]]", plan.handler), message, plan)
+        handler = cast("Callable[[Message], Awaitable[Any]]", plan.handler)
+        return await _in_time(handler, message, plan, context)
     try:
-        result = contextvars.copy_context().run(plan.handler, message)
+        result = context.run(plan.handler, message)
         if result is not None:
             _returned.check(result, is_async=False)
     except KeyboardInterrupt:
@@ -204,7 +270,9 @@ async def _attempted(plan: Plan, message: Message) -> BaseException | None:
     return None
 
 
-async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Message, plan: Plan) -> BaseException | None:
+async def _in_time(
+    handler: Callable[[Message], Awaitable[Any]], message: Message, plan: Plan, context: contextvars.Context
+) -> BaseException | None:
     async def guarded() -> BaseException | None:
         try:
             result = await handler(message)
@@ -218,7 +286,7 @@ async def _in_time(handler: Callable[[Message], Awaitable[Any]], message: Messag
 
     limit = plan.native.handler_timeout
     # A task of its own: cancelling the simulation must not look like a failed attempt.
-    task = asyncio.ensure_future(guarded())
+    task = context.run(asyncio.ensure_future, guarded())
     try:
         await asyncio.wait((task,), timeout=limit)
         if task.done():
