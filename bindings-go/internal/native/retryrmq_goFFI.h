@@ -505,6 +505,11 @@ void uniffi_retryrmq_go_fn_func_wake_news(RustCallStatus *_Nonnull out_status
 RustBuffer uniffi_retryrmq_go_fn_func_history(RustBuffer headers, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_DURATION_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_DURATION_TEXT
+RustBuffer uniffi_retryrmq_go_fn_func_duration_text(uint64_t nanoseconds, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_READ_POLICY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_READ_POLICY
 RustBuffer uniffi_retryrmq_go_fn_func_read_policy(RustBuffer text, RustCallStatus *_Nonnull out_status
@@ -815,6 +820,12 @@ uint16_t uniffi_retryrmq_go_checksum_func_wake_news(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_HISTORY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_HISTORY
 uint16_t uniffi_retryrmq_go_checksum_func_history(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_DURATION_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_DURATION_TEXT
+uint16_t uniffi_retryrmq_go_checksum_func_duration_text(void
     
 );
 #endif

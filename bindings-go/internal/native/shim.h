@@ -242,6 +242,10 @@ static inline rr_answer rr_read_policy(const void *text, int32_t len) {
     RR_BYTES(uniffi_retryrmq_go_fn_func_read_policy(rr_lend(text, len), &status));
 }
 
+static inline rr_answer rr_duration_text(uint64_t nanoseconds) {
+    RR_BYTES(uniffi_retryrmq_go_fn_func_duration_text(nanoseconds, &status));
+}
+
 static inline rr_answer rr_version(void) {
     RR_BYTES(uniffi_retryrmq_go_fn_func_version(&status));
 }
