@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
@@ -159,4 +161,59 @@ func TestALoopWarnsOfAParkingQueueThatMayDrop(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A loop over many parked messages needs memory for those alone that the program keeps.
+func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
+	conn := s.dial()
+	s.queue("orders", "quorum")
+	s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
+	const count, kept = 300, 5
+	s.publish(conn, "orders.parked", numbered(count)...)
+	before := native.Live()
+	var held []*retryrmq.ParkedMessage
+	seen := 0
+	for parked, err := range conn.Parked(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; len(held) < kept {
+			held = append(held, parked)
+		}
+		if seen < count {
+			continue
+		}
+		eventually(t, "the others are let go", func() bool {
+			runtime.GC()
+			// The walk, the messages that are kept, and the one that is shown.
+			return native.Live()-before <= 1+kept+1
+		})
+		for _, parked := range held {
+			// What failed can be tried again.
+			if err := parked.ReplayTo(t.Context(), "nowhere"); !errors.Is(err, retryrmq.ErrUnroutable) {
+				t.Errorf("got %v", err)
+			}
+			if err := parked.Replay(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := parked.Drop(t.Context()); !errors.Is(err, retryrmq.ErrInvalidOption) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+	if seen != count {
+		t.Errorf("%d were shown", seen)
+	}
+	left := 0
+	for _, err := range conn.Parked(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left++
+	}
+	if left != count-kept {
+		t.Errorf("%d are parked", left)
+	}
 }
