@@ -73,7 +73,7 @@ export class ParkedMessage {
   }
 
   /** As {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} for a waiting or parking queue. */
-  replayTo(queue: string): Promise<void> {
+  async replayTo(queue: string): Promise<void> {
     const to = string('queue', queue)
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }

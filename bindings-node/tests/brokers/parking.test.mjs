@@ -21,7 +21,7 @@ test('a reserved name is consumed when it is said twice', async (t) => {
   await rmq.publish(parking, '7')
   const seen = []
   const handler = (msg) => void seen.push(msg.text())
-  await assert.rejects(async () => rmq.consume({ queue: parking }, handler), { code: 'invalid_option', message: /`reservedName`/ })
+  await assert.rejects(rmq.consume({ queue: parking }, handler), { code: 'invalid_option', message: /`reservedName`/ })
   const consumer = await rmq.consume({ queue: parking, reservedName: true }, handler)
   await until('it is gone', () => consumer.stats().acked === 1)
   assert.deepEqual(seen, ['7'])
@@ -57,7 +57,7 @@ test('what another queue lost goes home, or where it is sent', async (t) => {
       await it.replay()
       continue
     }
-    assert.throws(() => it.replayTo(7), /`queue` must be a string/)
+    await assert.rejects(it.replayTo(7), /`queue` must be a string/)
     await assert.rejects(it.replayTo(`${orders}.nowhere`), { code: 'unroutable' })
     await it.replayTo(orders)
   }
