@@ -82,6 +82,13 @@ const VALUES = [
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
   [{ pause: { failures: NaN } }, /`failures` of `pause` cannot be NaN/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],
+  [{ queue: 'orders\ud83d' }, /^`queue` has half of a surrogate pair/],
+  [{ dlx: true, retry: 'fixed(1s)\udc00' }, /^`retry` has half of a surrogate pair/],
+  [{ dlx: true, strategy: '\ud800' }, /^`strategy` has half of a surrogate pair/],
+  [{ dlx: true, rules: ['error=A\ud800 => fixed(1s)'] }, /^`rules` has half of a surrogate pair/],
+  [{ dlx: true, rules: [rule({ error: '\ud800' }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
+  [{ dlx: true, rules: [rule({ headers: { '\ud800': 'x' } }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
+  [{ workQueue: { 'x-\ud800': 1 } }, /^`workQueue` has half of a surrogate pair/],
 ]
 
 for (const [options, says] of VALUES) {
@@ -110,6 +117,10 @@ test('a queue whose name is too long is refused by name', () => {
       return true
     })
   }
+})
+
+test('a text with whole surrogate pairs is an option as any other', () => {
+  planned({ queue: 'orders \u{1f600}', dlx: true, rules: [rule({ error: '\u{1f600}' }, 'fixed(1s)')] })
 })
 
 test('options may be inherited', async () => {
