@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
@@ -216,4 +217,45 @@ func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
 	if left != count-kept {
 		t.Errorf("%d are parked", left)
 	}
+}
+
+func TestALoopThatWaitsForItsNextMessageCanBeLeft(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		for name, leave := range map[string]func(*retryrmq.Conn, context.CancelFunc) error{
+			"cancel": func(_ *retryrmq.Conn, cancel context.CancelFunc) error { cancel(); return context.Canceled },
+			"close":  func(conn *retryrmq.Conn, _ context.CancelFunc) error { go conn.Close(); return retryrmq.ErrClosed },
+		} {
+			way := s.proxy("127.0.0.1:0")
+			conn := s.dialAt(s.at(way.host()))
+			const count = 300
+			s.queueWith(name+".parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
+			s.publish(conn, name+".parked", numbered(count)...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var shown atomic.Int64
+			held, ended := make(chan struct{}), make(chan error)
+			go func() {
+				var end error
+				for _, err := range conn.Parked(ctx, name) {
+					if end = err; err == nil && shown.Add(1) == 1 {
+						way.hold()
+						close(held)
+					}
+				}
+				ended <- end
+			}()
+			<-held
+			before := int64(-1)
+			eventually(t, "no more come", func() bool {
+				was := before
+				before = shown.Load()
+				return was == before
+			})
+			want := leave(conn, cancel)
+			way.release() // the end itself needs the broker
+			if err := <-ended; !errors.Is(err, want) || shown.Load() == count {
+				t.Errorf("%s: got %v after %d", name, err, shown.Load())
+			}
+		}
+	})
 }

@@ -88,6 +88,12 @@ export class ParkedMessage {
   }
 }
 
+/** How a loop is left. */
+interface Leaving {
+  wanted: boolean
+  now: () => void
+}
+
 /**
  * The messages that are parked for a queue when the loop begins:
  *
@@ -139,18 +145,37 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
     return this.#walk?.warning ?? undefined
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+  /** A loop. Its `return()` also ends a `next()` that waits. */
+  [Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+    const leaving: Leaving = { wanted: false, now: () => {} }
+    const loop = this.#loop(leaving)
+    const end = loop.return.bind(loop)
+    // By itself a generator ends only when it has the message for which it waits, and that may take long.
+    loop.return = (value) => {
+      leaving.wanted = true
+      leaving.now()
+      return end(value)
+    }
+    return loop
+  }
+
+  async *#loop(leaving: Leaving): AsyncGenerator<ParkedMessage, void, undefined> {
     if (this.#closed()) throw clientClosed()
     const walk = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
     this.#walk = walk
+    let closing: Promise<undefined> | undefined
+    const close = (): Promise<undefined> =>
+      (closing ??= bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket)))
+    // Its error is thrown at the end of the loop.
+    leaving.now = () => void close().catch(() => {})
     try {
-      for (;;) {
+      while (!leaving.wanted) {
         const record = await bridge().ask<Record | undefined>((ticket) => walk.next(bridge().native, ticket))
         if (record === undefined) return
         yield recordOf(this.queue, walk, record)
       }
     } finally {
-      await bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket))
+      await close()
     }
   }
 

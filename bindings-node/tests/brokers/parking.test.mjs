@@ -3,7 +3,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { connect } from 'retryrmq'
+
 import { client, declare, queue, until } from './broker.mjs'
+import { at, proxy } from './ways.mjs'
 
 /** What a queue holds, by the text of each; the consumer that took it ends. */
 async function taken(rmq, name, count) {
@@ -94,4 +97,30 @@ test('a loop warns of a parking queue that may drop', async (t) => {
   const parked = rmq.parked(orders)
   for await (const it of parked) assert.fail(`there is none: ${it.error}`)
   assert.match(parked.warning, /x-max-length/)
+})
+
+test('a loop that waits for its next message can be left', async (t) => {
+  const [way, orders] = [await proxy(t), await queue(t)]
+  const rmq = await connect(at(way.place))
+  t.after(() => rmq.close())
+  await declare(`${orders}.parked`, { 'x-delivery-limit': 1_000_000_000 })
+  const count = 300
+  await Promise.all(Array.from({ length: count }, (_, number) => rmq.publish(`${orders}.parked`, String(number))))
+  const loop = rmq.parked(orders)[Symbol.asyncIterator]()
+  await loop.next()
+  way.hold()
+  let shown = 1
+  const rest = Array.from({ length: count - 1 }, async () => {
+    const { done } = await loop.next()
+    if (!done) shown++
+  })
+  let before
+  await until('no more come', () => before === shown || ((before = shown), false))
+  const left = loop.return()
+  way.release() // the end itself needs the broker
+  await Promise.all([left, ...rest])
+  assert.ok(shown < count, `${shown} were shown`)
+  let found = 0
+  for await (const it of rmq.parked(orders)) found += it.mark === '' ? 0 : 1
+  assert.equal(found, count)
 })
