@@ -48,13 +48,14 @@ func deadHost(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// A way to the broker that can be cut.
+// A way to the broker that can be cut, or held up for a while.
 type proxy struct {
 	listener net.Listener
 	to       string
 	mu       sync.Mutex
 	open     map[net.Conn]bool
 	all      sync.WaitGroup
+	gate     sync.RWMutex
 }
 
 func (s *stage) proxy(at string) *proxy {
@@ -95,9 +96,24 @@ func (p *proxy) accept() {
 
 func (p *proxy) pass(from, to net.Conn) {
 	defer p.all.Done()
-	_, _ = io.Copy(to, from)
+	_, _ = io.Copy(gated{to, &p.gate}, from)
 	_, _ = from.Close(), to.Close()
 }
+
+// Writes while its way is not held up.
+type gated struct {
+	to   io.Writer
+	gate *sync.RWMutex
+}
+
+func (g gated) Write(b []byte) (int, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.to.Write(b)
+}
+
+func (p *proxy) hold()    { p.gate.Lock() }
+func (p *proxy) release() { p.gate.Unlock() }
 
 func (p *proxy) cut() {
 	p.mu.Lock()

@@ -3,8 +3,9 @@ package retryrmq
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 var errTooLong = errors.New("the handler timeout has passed")
@@ -31,23 +32,11 @@ func (l limit) counts(err error) error {
 	return &tooLong{l.span}
 }
 
-// In the largest unit that leaves no remainder: as in every language.
-func written(d time.Duration) string {
-	ms := d.Milliseconds()
-	for _, unit := range []struct {
-		name string
-		ms   int64
-	}{{"d", 86_400_000}, {"h", 3_600_000}, {"m", 60_000}, {"s", 1000}} {
-		if ms >= unit.ms && ms%unit.ms == 0 {
-			return fmt.Sprintf("%d%s", ms/unit.ms, unit.name)
-		}
-	}
-	return fmt.Sprintf("%dms", ms)
-}
-
 // The error of a handler that ran longer than its timeout.
 type tooLong struct{ limit time.Duration }
 
-func (t *tooLong) Error() string     { return "the handler took longer than " + written(t.limit) }
+func (t *tooLong) Error() string {
+	return "the handler took longer than " + native.DurationText(t.limit)
+}
 func (t *tooLong) ErrorType() string { return "HandlerTimeout" }
 func (t *tooLong) Unwrap() error     { return context.DeadlineExceeded }

@@ -74,7 +74,7 @@ type deferral struct{ delay time.Duration }
 // A d shorter than a millisecond and not 0 has no unit: then the attempt has failed. Without [DLX] it is only logged.
 func Defer(d time.Duration) error { return &deferral{d} }
 
-func (d *deferral) Error() string { return fmt.Sprintf("deferred for %v", d.delay) }
+func (d *deferral) Error() string { return "deferred for " + native.DurationText(d.delay) }
 func (d *deferral) cause() error  { return nil }
 
 func (d *deferral) end(ending *native.Ending) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -89,6 +90,8 @@ func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
 func (p *ParkedMessage) Drop(ctx context.Context) error { return p.settle(ctx, (*native.Walk).Discard) }
 
 func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uint64) (*native.Operation, error)) error {
+	// It must not be forgotten meanwhile.
+	defer runtime.KeepAlive(p)
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (o *parkedOptions) look(walk *native.Walk) error {
 // [Conn.Close], which the loop's body may call.
 //
 // A loop holds the messages it has shown, and some that it will show next. Another loop over the same queue at the same time, in any process,
-// does not see them, and may see none; see [Watch].
+// does not see them, and may see none; see [Watch]. Your program's memory has only those messages that it keeps.
 func (c *Conn) Parked(ctx context.Context, queue string, options ...ParkedOption) iter.Seq2[*ParkedMessage, error] {
 	return func(yield func(*ParkedMessage, error) bool) {
 		if err := c.parked(ctx, queue, options, yield); err != nil && !errors.Is(err, errBroken) {
@@ -267,6 +270,8 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 			return err
 		}
 		parked.conn, parked.walk = c, walk
+		// The native half keeps each message with its body, to replay it. It need not when the program cannot reach it any more.
+		runtime.AddCleanup(parked, walk.Forget, parked.number)
 		// Close waits for this goroutine, except while user code runs, because that may call Close.
 		c.leave()
 		entered = false

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
@@ -156,6 +159,102 @@ func TestALoopWarnsOfAParkingQueueThatMayDrop(t *testing.T) {
 				if !errors.Is(err, retryrmq.ErrInvalidOption) {
 					t.Errorf("got %v", err)
 				}
+			}
+		}
+	})
+}
+
+// A loop over many parked messages needs memory for those alone that the program keeps.
+func TestALoopLetsGoOfMessagesThatAreNotKept(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
+	conn := s.dial()
+	s.queue("orders", "quorum")
+	s.queueWith("orders.parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
+	const count, kept = 300, 5
+	s.publish(conn, "orders.parked", numbered(count)...)
+	before := native.Live()
+	var held []*retryrmq.ParkedMessage
+	seen := 0
+	for parked, err := range conn.Parked(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; len(held) < kept {
+			held = append(held, parked)
+		}
+		if seen < count {
+			continue
+		}
+		eventually(t, "the others are let go", func() bool {
+			runtime.GC()
+			// The walk, the messages that are kept, and the one that is shown.
+			return native.Live()-before <= 1+kept+1
+		})
+		for _, parked := range held {
+			// What failed can be tried again.
+			if err := parked.ReplayTo(t.Context(), "nowhere"); !errors.Is(err, retryrmq.ErrUnroutable) {
+				t.Errorf("got %v", err)
+			}
+			if err := parked.Replay(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if err := parked.Drop(t.Context()); !errors.Is(err, retryrmq.ErrInvalidOption) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+	if seen != count {
+		t.Errorf("%d were shown", seen)
+	}
+	left := 0
+	for _, err := range conn.Parked(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left++
+	}
+	if left != count-kept {
+		t.Errorf("%d are parked", left)
+	}
+}
+
+func TestALoopThatWaitsForItsNextMessageCanBeLeft(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		for name, leave := range map[string]func(*retryrmq.Conn, context.CancelFunc) error{
+			"cancel": func(_ *retryrmq.Conn, cancel context.CancelFunc) error { cancel(); return context.Canceled },
+			"close":  func(conn *retryrmq.Conn, _ context.CancelFunc) error { go conn.Close(); return retryrmq.ErrClosed },
+		} {
+			way := s.proxy("127.0.0.1:0")
+			conn := s.dialAt(s.at(way.host()))
+			const count = 300
+			s.queueWith(name+".parked", map[string]any{"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000})
+			s.publish(conn, name+".parked", numbered(count)...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var shown atomic.Int64
+			held, ended := make(chan struct{}), make(chan error)
+			go func() {
+				var end error
+				for _, err := range conn.Parked(ctx, name) {
+					if end = err; err == nil && shown.Add(1) == 1 {
+						way.hold()
+						close(held)
+					}
+				}
+				ended <- end
+			}()
+			<-held
+			before := int64(-1)
+			eventually(t, "no more come", func() bool {
+				was := before
+				before = shown.Load()
+				return was == before
+			})
+			want := leave(conn, cancel)
+			way.release() // the end itself needs the broker
+			if err := <-ended; !errors.Is(err, want) || shown.Load() == count {
+				t.Errorf("%s: got %v after %d", name, err, shown.Load())
 			}
 		}
 	})

@@ -1,32 +1,37 @@
 //! Events for listeners: a bounded queue, from which a language's half fetches them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use retryrmq::Event;
 
-/// How many events can wait for a listener. Further ones are dropped and counted.
+/// How many events can wait for each listener. Further ones for it are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
 /// Events that were not fetched yet, each with the number of its listener.
 #[derive(Debug)]
 pub struct Events<L> {
     waiting: VecDeque<(L, Event)>,
+    /// How many of them each listener has. One that many events wait for must not cost the others theirs.
+    counts: BTreeMap<L, usize>,
     missed: u32,
 }
 
-impl<L> Events<L> {
+impl<L: Copy + Ord> Events<L> {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
+            counts: BTreeMap::new(),
             missed: 0,
         }
     }
 
-    /// Adds an event, or counts it if there is no room.
+    /// Adds an event, or counts it if its listener has no room.
     pub fn put(&mut self, listener: L, event: &Event) {
-        if self.waiting.len() < EVENTS {
+        let count = self.counts.entry(listener).or_default();
+        if *count < EVENTS {
+            *count += 1;
             self.waiting.push_back((listener, event.clone()));
         } else {
             self.missed = self.missed.saturating_add(1);
@@ -41,6 +46,7 @@ impl<L> Events<L> {
 
     /// All waiting events, and how many were dropped since the last call.
     pub fn take(&mut self) -> (VecDeque<(L, Event)>, u32) {
+        self.counts.clear();
         (
             std::mem::take(&mut self.waiting),
             std::mem::take(&mut self.missed),
@@ -48,7 +54,7 @@ impl<L> Events<L> {
     }
 }
 
-impl<L> Default for Events<L> {
+impl<L: Copy + Ord> Default for Events<L> {
     fn default() -> Self {
         Self::new()
     }
@@ -69,5 +75,25 @@ mod tests {
         let (waiting, missed) = events.take();
         assert_eq!((waiting.len(), missed), (EVENTS, 3));
         assert!(events.is_empty() && events.take().1 == 0);
+        events.put(7, &event);
+        assert!(!events.is_empty(), "there is room again");
+    }
+
+    #[test]
+    fn a_listener_with_too_many_events_costs_no_other_listener_any() {
+        let mut events = Events::new();
+        let all = Event::one_of_each();
+        for _ in 0..=EVENTS {
+            events.put(1, &all[0]);
+        }
+        events.put(2, &all[0]);
+        let (waiting, missed) = events.take();
+        let of = |listener| {
+            waiting
+                .iter()
+                .filter(|(whose, _)| *whose == listener)
+                .count()
+        };
+        assert_eq!((of(1), of(2), missed), (EVENTS, 1, 1));
     }
 }

@@ -267,7 +267,7 @@ fn events() -> String {
     );
     let mut out = format!(
         "# Events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
-         Node and Go up to {EVENTS} events wait for a slow listener. More are dropped, and the log says how many.\n\n| event | when | other fields |\n|---|---|---|\n"
+         Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\n\n| event | when | other fields |\n|---|---|---|\n"
     );
     for (event, said) in table::events() {
         let said: Vec<_> = said

@@ -345,6 +345,25 @@ func TestAHandlerTimeoutIsADeadline(t *testing.T) {
 	}
 }
 
+// Equal failures have one text, and so one fingerprint, in every language.
+func TestATimeoutIsWrittenToTheNanosecond(t *testing.T) {
+	step := simulate(t, func(ctx context.Context, _ *retryrmq.Message) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}, retryrmq.HandlerTimeout(1500*time.Microsecond), retryrmq.Retry(retryrmq.Fixed(time.Second).Retries(0))).Attempts[0]
+	if text := step.Parked.Headers()["x-retry-error"]; text != "the handler took longer than 1.5ms" {
+		t.Errorf("got %v", text)
+	}
+	for delay, want := range map[time.Duration]string{
+		1500 * time.Microsecond: "1.5ms", 30*time.Second + 500*time.Microsecond: "30000.5ms", time.Second: "1s", time.Hour: "1h", 0: "0ms",
+		-time.Second: "0ms",
+	} {
+		if text := retryrmq.Defer(delay).Error(); text != "deferred for "+want {
+			t.Errorf("%v: got %q, want %s", delay, text, want)
+		}
+	}
+}
+
 func TestWhatAHandlerReturnsPastItsDeadlineDoesNotCount(t *testing.T) {
 	for name, returns := range map[string]func() error{
 		"nothing":   func() error { return nil },

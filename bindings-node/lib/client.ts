@@ -78,10 +78,14 @@ export class Client {
    * message is retried (with `dlx: true`), or treated as {@link retryAfter}, {@link park} or {@link defer} says.
    *
    * Resolves when the broker has accepted the consumer, before the first handler begins. Rejects with the error if the broker refuses
-   * something; then no message was taken. Throws at once for options that cannot work. `consume<Order>(…)` sets the type that
+   * something, or if the options cannot work; then no message was taken. It never throws. `consume<Order>(…)` sets the type that
    * `message.json()` returns.
    */
   consume<Body = unknown>(options: ConsumerOptions, handler: Handler<Body>): Promise<Consumer> {
+    return rejecting(() => this.#consume(options, handler as Handler))
+  }
+
+  #consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
     const planned = plan(options, handler)
     if (this.#closing !== undefined) return Promise.reject(clientClosed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
@@ -124,12 +128,16 @@ export class Client {
    *
    * Rejects with {@link UnroutableError} if no queue takes it, and with {@link TooLargeError} or {@link AccessRefusedError} if something
    * must change first: it was not stored then. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
-   * {@link ConnectionLostError} it may have been stored: publish it again. Throws at once for options that cannot work.
+   * {@link ConnectionLostError} it may have been stored: publish it again. Rejects for options that cannot work, too; it never throws.
    *
    * Messages are sent in the order of the calls, also when they are not awaited one by one. While the client closes, handlers may
    * still publish.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
+    return rejecting(() => this.#publish(routingKey, body, options))
+  }
+
+  #publish(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
     const message = outgoing(routingKey, body, options)
     if (this.#drained) return Promise.reject(clientClosed())
     const publishing = bridge().ask<void>(
@@ -180,7 +188,7 @@ export class Client {
    * Rejects with the error if the client has ended by itself, see `endWhenRefused`. Consumers notice that; without consumers it waits
    * for a signal.
    */
-  run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
+  async run(signals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM']): Promise<void> {
     if (!Array.isArray(signals)) throw new InvalidTypeError(`\`signals\` must be an array of names, not ${kind(signals)}`)
     for (const signal of signals as unknown[]) {
       if (typeof signal === 'string' && Object.hasOwn(constants.signals, signal) && !UNHEARD.includes(signal)) continue
@@ -270,7 +278,7 @@ function urlText(url: unknown): string {
  * (`amqp://user:password@one,two,three/vhost`), and `url` may be an array of URLs; the client uses any host that answers.
  *
  * Rejects with {@link UnreachableError}, {@link AuthenticationFailedError}, {@link VhostNotFoundError}, {@link TlsFailedError} or
- * {@link BrokerTimeoutError}. Throws at once for an unusable URL or option. Once connected, a lost connection is re-made in the
+ * {@link BrokerTimeoutError}, and for an unusable URL or option. It never throws. Once connected, a lost connection is re-made in the
  * background.
  *
  *     const rmq = await connect('amqp://localhost')
@@ -278,6 +286,10 @@ function urlText(url: unknown): string {
  *     await rmq.run()
  */
 export function connect(url?: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
+  return rejecting(() => connectTo(url, options))
+}
+
+function connectTo(url: string | readonly string[] | undefined, options: ConnectOptions): Promise<Client> {
   const address = urlText(url === undefined ? process.env['RETRYRMQ_URL']?.trim() || 'amqp://localhost' : url)
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of connect() must be an object, not ${kind(options)}`)
@@ -309,6 +321,18 @@ export function connect(url?: string | readonly string[], options: ConnectOption
     .ask<NativeClient>(begin, { settled: () => void connecting.delete(tries as Connecting) })
     .then((native) => clientOf(native, asks))
   return signal === undefined ? connected : unlessAborted(connected, signal, () => tries?.giveUp())
+}
+
+/**
+ * Makes what was thrown at the call a rejection, so that one way of catching errors catches all. Not an async function: that would resolve
+ * later than the promise of `call`, and a handler could begin first.
+ */
+function rejecting<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return call()
+  } catch (error) {
+    return Promise.reject(error)
+  }
 }
 
 /** The result, unless the signal aborts first. Then a late result is closed. */

@@ -41,16 +41,7 @@ export function timer(ms: number, then: () => void): NodeJS.Timeout {
   return setTimeout(then, Math.min(ms, LONGEST_TIMER))
 }
 
-const UNITS = [
-  ['d', 86_400_000],
-  ['h', 3_600_000],
-  ['m', 60_000],
-  ['s', 1000],
-] as const
-
-/** Milliseconds as text, in the largest unit that leaves no remainder, as in every language. @internal */
+/** Milliseconds as text, as the core and every other language write it: equal failures have equal texts. @internal */
 export function written(ms: number): string {
-  const whole = Math.round(ms)
-  const unit = UNITS.find(([, length]) => whole >= length && whole % length === 0)
-  return unit === undefined ? `${whole}ms` : `${whole / unit[1]}${unit[0]}`
+  return native.durationText(ms)
 }

@@ -141,6 +141,7 @@ export interface Native {
   ): Connecting
   checkUrl(url: string): void
   parseDuration(text: string): number
+  durationText(ms: number): string
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
   live(): [string, number][]
   setDebug(wanted: boolean): void

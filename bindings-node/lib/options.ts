@@ -227,6 +227,21 @@ function workQueue(value: unknown): string {
   return `{${all.join(',')}}`
 }
 
+/** Half of a surrogate pair, in a text of UTF-16. */
+const HALF = /\p{Surrogate}/u
+
+/** Checks that all texts can be sent as UTF-8; half of a surrogate pair cannot. Throws with the name of the option. */
+function paired(option: string, value: unknown): void {
+  const look = (one: unknown): void => {
+    if (typeof one === 'string') {
+      if (HALF.test(one)) throw new InvalidOptionError(`\`${option}\` has half of a surrogate pair, which is no character`)
+    } else if (Array.isArray(one) || isPlain(one)) {
+      Object.entries(one).forEach((entry) => entry.forEach(look))
+    }
+  }
+  look(value)
+}
+
 /** In the core's unit. */
 function seconds(value: unknown, option: string): number {
   return milliseconds(value as Duration, option) / 1000
@@ -275,7 +290,12 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
   onlyKnown(options, KNOWN)
   for (const name of NATIVE) {
     const value: unknown = options[name]
-    if (value !== undefined) input[inCore(name)] = READ[name](value)
+    if (value === undefined) continue
+    if (typeof value === 'string') paired(name, value)
+    const read = READ[name](value)
+    // An object is looked at when it is known to be flat.
+    paired(name, [value, read])
+    input[inCore(name)] = read
   }
   const { onEvent, signal } = options
   const classes = options.fatal === undefined ? [] : fatal(options.fatal)

@@ -73,7 +73,7 @@ export class ParkedMessage {
   }
 
   /** As {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} for a waiting or parking queue. */
-  replayTo(queue: string): Promise<void> {
+  async replayTo(queue: string): Promise<void> {
     const to = string('queue', queue)
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }
@@ -86,6 +86,12 @@ export class ParkedMessage {
   static {
     recordOf = (queue, walk, record) => new ParkedMessage(queue, walk, record)
   }
+}
+
+/** How a loop is left. */
+interface Leaving {
+  wanted: boolean
+  now: () => void
 }
 
 /**
@@ -139,18 +145,37 @@ export class ParkedMessages implements AsyncIterable<ParkedMessage> {
     return this.#walk?.warning ?? undefined
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+  /** A loop. Its `return()` also ends a `next()` that waits. */
+  [Symbol.asyncIterator](): AsyncGenerator<ParkedMessage, void, undefined> {
+    const leaving: Leaving = { wanted: false, now: () => {} }
+    const loop = this.#loop(leaving)
+    const end = loop.return.bind(loop)
+    // By itself a generator ends only when it has the message for which it waits, and that may take long.
+    loop.return = (value) => {
+      leaving.wanted = true
+      leaving.now()
+      return end(value)
+    }
+    return loop
+  }
+
+  async *#loop(leaving: Leaving): AsyncGenerator<ParkedMessage, void, undefined> {
     if (this.#closed()) throw clientClosed()
     const walk = await bridge().ask<Walk>((ticket) => this.#client.parked(bridge().native, ticket, this.queue))
     this.#walk = walk
+    let closing: Promise<undefined> | undefined
+    const close = (): Promise<undefined> =>
+      (closing ??= bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket)))
+    // Its error is thrown at the end of the loop.
+    leaving.now = () => void close().catch(() => {})
     try {
-      for (;;) {
+      while (!leaving.wanted) {
         const record = await bridge().ask<Record | undefined>((ticket) => walk.next(bridge().native, ticket))
         if (record === undefined) return
         yield recordOf(this.queue, walk, record)
       }
     } finally {
-      await bridge().ask<undefined>((ticket) => walk.close(bridge().native, ticket))
+      await close()
     }
   }
 

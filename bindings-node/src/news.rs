@@ -115,7 +115,7 @@ impl Bridge {
             events: some(
                 events
                     .iter()
-                    .map(|(subscription, event)| told(*subscription, event))
+                    .map(|(subscription, event)| told(f64::from_bits(*subscription), event))
                     .collect(),
             ),
             missed: Some(missed).filter(|missed| *missed > 0),

@@ -18,6 +18,12 @@ pub fn parse_duration(text: String) -> Result<f64> {
     retryrmq::parse_duration(&text).map(ms).map_err(thrown)
 }
 
+/// Milliseconds as text, as in every language.
+#[napi(catch_unwind)]
+pub fn duration_text(ms: f64) -> String {
+    retryrmq_bindings::duration_text(ms)
+}
+
 /// A policy in its full form.
 #[napi(object, object_from_js = false)]
 pub struct PolicyText {

@@ -27,7 +27,8 @@ pub(crate) struct Waiting {
     pub(crate) finished: Vec<(f64, Answer)>,
     /// Subscriptions with messages.
     pub(crate) ready: Vec<f64>,
-    pub(crate) events: Events<f64>,
+    /// By the bits of the number of the subscription.
+    pub(crate) events: Events<u64>,
     /// Functions that are asked for the login, with the numbers of the questions.
     pub(crate) asked: Vec<(f64, u64)>,
     pub(crate) questions: Questions,
@@ -75,7 +76,7 @@ impl Shared {
     }
 
     pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
-        self.tell(|waiting| waiting.events.put(subscription, event));
+        self.tell(|waiting| waiting.events.put(subscription.to_bits(), event));
     }
 
     /// Asks a function for the login; `None` if the environment has ended.

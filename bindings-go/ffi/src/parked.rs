@@ -25,11 +25,19 @@ pub struct Walk {
     _alive: Alive,
 }
 
-/// What was shown and is neither replayed nor dropped, by its number.
+/// What was shown, is neither replayed nor dropped, and can still be asked for, by its number.
 #[derive(Debug, Default)]
 struct Shown {
-    records: HashMap<u64, Record>,
+    records: HashMap<u64, Held>,
     last: u64,
+}
+
+/// A record that was shown.
+#[derive(Debug)]
+struct Held {
+    /// None while it is being replayed or dropped.
+    record: Option<Record>,
+    _alive: Alive,
 }
 
 fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
@@ -131,7 +139,11 @@ impl Walk {
             shown.last += 1;
             let number = shown.last;
             let wire = known(number, &record);
-            shown.records.insert(number, record);
+            let held = Held {
+                record: Some(record),
+                _alive: Alive::new(Kind::Record),
+            };
+            shown.records.insert(number, held);
             Ok(Answer::Record(wire))
         })
     }
@@ -169,6 +181,11 @@ impl Walk {
         self.settle(number, ticket, |walk, record| walk.drop(record))
     }
 
+    /// Nobody can ask for this message any more. It stays parked.
+    pub fn forget(&self, number: u64) {
+        lock(&self.shown).records.remove(&number);
+    }
+
     /// Ends the walk.
     pub fn close(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
         let closing = self.inner.close();
@@ -195,13 +212,20 @@ impl Walk {
                 return Err(ended());
             }
             // Taken, so that of two that ask at once only one does it; put back where that fails.
-            let record = lock(&shown).records.remove(&number);
-            let record = record
+            let record = lock(&shown)
+                .records
+                .get_mut(&number)
+                .and_then(|held| held.record.take())
                 .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
             let settled = how(&walk, record.clone()).await;
-            if settled.is_err() {
-                lock(&shown).records.insert(number, record);
+            let mut shown = lock(&shown);
+            if settled.is_ok() {
+                shown.records.remove(&number);
+            } else if let Some(held) = shown.records.get_mut(&number) {
+                // Unless it was forgotten meanwhile.
+                held.record = Some(record);
             }
+            drop(shown);
             settled?;
             Ok(Answer::Nothing)
         })

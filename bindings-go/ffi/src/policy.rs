@@ -1,5 +1,7 @@
 //! Policies and durations as people write them.
 
+use std::time::Duration;
+
 use retryrmq_bindings::{PolicyText, nanoseconds};
 
 use crate::errors::Refusal;
@@ -24,6 +26,12 @@ pub fn read_policy(text: Option<String>) -> Result<Read, Refusal> {
         retries: read.retries,
         delays: read.delays.into_iter().map(nanoseconds).collect(),
     })
+}
+
+/// Nanoseconds as text, as in every language.
+#[uniffi::export]
+pub fn duration_text(nanoseconds: u64) -> String {
+    retryrmq::format_duration(Duration::from_nanos(nanoseconds))
 }
 
 /// The version of this library.

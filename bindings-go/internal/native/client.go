@@ -219,6 +219,15 @@ func (w *Walk) Discard(number uint64) (*Operation, error) {
 	})
 }
 
+// Forget says that nobody can ask for this message any more. After the walk it does nothing.
+func (w *Walk) Forget(number uint64) {
+	if !w.enter() {
+		return
+	}
+	defer w.leave()
+	_, _ = valueOf(C.rr_walk_forget(C.uint64_t(w.handle), C.uint64_t(number)))
+}
+
 // Close begins to end the walk.
 func (w *Walk) Close() (*Operation, error) {
 	if !w.enter() {

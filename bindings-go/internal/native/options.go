@@ -8,6 +8,7 @@ import "C"
 import (
 	"encoding/json"
 	"math"
+	"time"
 )
 
 const mostBytes = math.MaxInt32
@@ -81,6 +82,15 @@ func ReadPolicy(text string) (Policy, error) {
 		policy.Delays[i] = r.Uint64()
 	}
 	return policy, r.End()
+}
+
+// DurationText is a duration as the core and every other language write it.
+func DurationText(d time.Duration) string {
+	text, err := bytesOf(C.rr_duration_text(C.uint64_t(max(d, 0))))
+	if err != nil {
+		return d.String()
+	}
+	return string(text)
 }
 
 // Outgoing is a message on its way out. What is empty or nil is not set.

@@ -373,6 +373,11 @@ uint64_t uniffi_retryrmq_go_fn_method_walk_close(uint64_t ptr, uint64_t ticket, 
 uint64_t uniffi_retryrmq_go_fn_method_walk_discard(uint64_t ptr, uint64_t number, uint64_t ticket, RustCallStatus *_Nonnull out_status
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_FORGET
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_FORGET
+void uniffi_retryrmq_go_fn_method_walk_forget(uint64_t ptr, uint64_t number, RustCallStatus *_Nonnull out_status
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_NEXT
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_WALK_NEXT
 uint64_t uniffi_retryrmq_go_fn_method_walk_next(uint64_t ptr, uint64_t ticket, RustCallStatus *_Nonnull out_status
@@ -503,6 +508,11 @@ void uniffi_retryrmq_go_fn_func_wake_news(RustCallStatus *_Nonnull out_status
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_HISTORY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_HISTORY
 RustBuffer uniffi_retryrmq_go_fn_func_history(RustBuffer headers, RustCallStatus *_Nonnull out_status
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_DURATION_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_DURATION_TEXT
+RustBuffer uniffi_retryrmq_go_fn_func_duration_text(uint64_t nanoseconds, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_READ_POLICY
@@ -818,6 +828,12 @@ uint16_t uniffi_retryrmq_go_checksum_func_history(void
     
 );
 #endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_DURATION_TEXT
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_DURATION_TEXT
+uint16_t uniffi_retryrmq_go_checksum_func_duration_text(void
+    
+);
+#endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_READ_POLICY
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_FUNC_READ_POLICY
 uint16_t uniffi_retryrmq_go_checksum_func_read_policy(void
@@ -929,6 +945,12 @@ uint16_t uniffi_retryrmq_go_checksum_method_walk_close(void
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_DISCARD
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_DISCARD
 uint16_t uniffi_retryrmq_go_checksum_method_walk_discard(void
+    
+);
+#endif
+#ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_FORGET
+#define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_CHECKSUM_METHOD_WALK_FORGET
+uint16_t uniffi_retryrmq_go_checksum_method_walk_forget(void
     
 );
 #endif

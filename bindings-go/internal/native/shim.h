@@ -191,6 +191,10 @@ static inline rr_answer rr_walk_discard(uint64_t self, uint64_t number, uint64_t
     RR_VALUE(uniffi_retryrmq_go_fn_method_walk_discard(RR_CLONE(walk, self), number, ticket, &status));
 }
 
+static inline rr_answer rr_walk_forget(uint64_t self, uint64_t number) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_method_walk_forget(RR_CLONE(walk, self), number, &status));
+}
+
 static inline rr_answer rr_walk_close(uint64_t self, uint64_t ticket) {
     RR_VALUE(uniffi_retryrmq_go_fn_method_walk_close(RR_CLONE(walk, self), ticket, &status));
 }
@@ -240,6 +244,10 @@ static inline rr_answer rr_history(const void *headers, int32_t len) {
 
 static inline rr_answer rr_read_policy(const void *text, int32_t len) {
     RR_BYTES(uniffi_retryrmq_go_fn_func_read_policy(rr_lend(text, len), &status));
+}
+
+static inline rr_answer rr_duration_text(uint64_t nanoseconds) {
+    RR_BYTES(uniffi_retryrmq_go_fn_func_duration_text(nanoseconds, &status));
 }
 
 static inline rr_answer rr_version(void) {

@@ -3,7 +3,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
+import { connect } from 'retryrmq'
+
 import { client, declare, queue, until } from './broker.mjs'
+import { at, proxy } from './ways.mjs'
 
 /** What a queue holds, by the text of each; the consumer that took it ends. */
 async function taken(rmq, name, count) {
@@ -21,7 +24,7 @@ test('a reserved name is consumed when it is said twice', async (t) => {
   await rmq.publish(parking, '7')
   const seen = []
   const handler = (msg) => void seen.push(msg.text())
-  await assert.rejects(async () => rmq.consume({ queue: parking }, handler), { code: 'invalid_option', message: /`reservedName`/ })
+  await assert.rejects(rmq.consume({ queue: parking }, handler), { code: 'invalid_option', message: /`reservedName`/ })
   const consumer = await rmq.consume({ queue: parking, reservedName: true }, handler)
   await until('it is gone', () => consumer.stats().acked === 1)
   assert.deepEqual(seen, ['7'])
@@ -57,7 +60,7 @@ test('what another queue lost goes home, or where it is sent', async (t) => {
       await it.replay()
       continue
     }
-    assert.throws(() => it.replayTo(7), /`queue` must be a string/)
+    await assert.rejects(it.replayTo(7), /`queue` must be a string/)
     await assert.rejects(it.replayTo(`${orders}.nowhere`), { code: 'unroutable' })
     await it.replayTo(orders)
   }
@@ -94,4 +97,30 @@ test('a loop warns of a parking queue that may drop', async (t) => {
   const parked = rmq.parked(orders)
   for await (const it of parked) assert.fail(`there is none: ${it.error}`)
   assert.match(parked.warning, /x-max-length/)
+})
+
+test('a loop that waits for its next message can be left', async (t) => {
+  const [way, orders] = [await proxy(t), await queue(t)]
+  const rmq = await connect(at(way.place))
+  t.after(() => rmq.close())
+  await declare(`${orders}.parked`, { 'x-delivery-limit': 1_000_000_000 })
+  const count = 300
+  await Promise.all(Array.from({ length: count }, (_, number) => rmq.publish(`${orders}.parked`, String(number))))
+  const loop = rmq.parked(orders)[Symbol.asyncIterator]()
+  await loop.next()
+  way.hold()
+  let shown = 1
+  const rest = Array.from({ length: count - 1 }, async () => {
+    const { done } = await loop.next()
+    if (!done) shown++
+  })
+  let before
+  await until('no more come', () => before === shown || ((before = shown), false))
+  const left = loop.return()
+  way.release() // the end itself needs the broker
+  await Promise.all([left, ...rest])
+  assert.ok(shown < count, `${shown} were shown`)
+  let found = 0
+  for await (const it of rmq.parked(orders)) found += it.mark === '' ? 0 : 1
+  assert.equal(found, count)
 })

@@ -35,5 +35,5 @@ test('work that nobody would do is a failed attempt, and anything else a success
 
 test('a generator function is refused before anything is asked of the broker', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
-  assert.throws(() => rmq.consume({ queue: orders }, function* () {}), { name: 'InvalidTypeError' })
+  await assert.rejects(rmq.consume({ queue: orders }, function* () {}), { name: 'InvalidTypeError' })
 })

@@ -21,7 +21,7 @@ export async function freePort() {
 }
 
 /**
- * A way to the broker that can be cut, and goes with the test. What clients send may come so many milliseconds late, and never
+ * A way to the broker that can be cut, or held up for a while, and goes with the test. What clients send may come so many milliseconds late, and never
  * when they are gone by then.
  */
 export async function proxy(t, port = 0) {
@@ -43,9 +43,11 @@ export async function proxy(t, port = 0) {
   listener.listen(port, '127.0.0.1')
   await once(listener, 'listening')
   const cut = () => open.forEach((socket) => socket.destroy())
+  const hold = () => open.forEach((socket) => socket.pause())
+  const release = () => open.forEach((socket) => socket.resume())
   const close = () => (listener.close(), cut())
   t.after(close)
-  return Object.assign(way, { place: `127.0.0.1:${listener.address().port}`, cut, close })
+  return Object.assign(way, { place: `127.0.0.1:${listener.address().port}`, cut, hold, release, close })
 }
 
 /** Somebody whose password can be changed; gone with the test. */

@@ -82,6 +82,13 @@ const VALUES = [
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
   [{ pause: { failures: NaN } }, /`failures` of `pause` cannot be NaN/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],
+  [{ queue: 'orders\ud83d' }, /^`queue` has half of a surrogate pair/],
+  [{ dlx: true, retry: 'fixed(1s)\udc00' }, /^`retry` has half of a surrogate pair/],
+  [{ dlx: true, strategy: '\ud800' }, /^`strategy` has half of a surrogate pair/],
+  [{ dlx: true, rules: ['error=A\ud800 => fixed(1s)'] }, /^`rules` has half of a surrogate pair/],
+  [{ dlx: true, rules: [rule({ error: '\ud800' }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
+  [{ dlx: true, rules: [rule({ headers: { '\ud800': 'x' } }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
+  [{ workQueue: { 'x-\ud800': 1 } }, /^`workQueue` has half of a surrogate pair/],
 ]
 
 for (const [options, says] of VALUES) {
@@ -112,6 +119,10 @@ test('a queue whose name is too long is refused by name', () => {
   }
 })
 
+test('a text with whole surrogate pairs is an option as any other', () => {
+  planned({ queue: 'orders \u{1f600}', dlx: true, rules: [rule({ error: '\u{1f600}' }, 'fixed(1s)')] })
+})
+
 test('options may be inherited', async () => {
   class Options {
     queue = 'orders'
@@ -130,28 +141,28 @@ test('options may be inherited', async () => {
   }
 })
 
-test('connecting throws at the call', () => {
-  assert.throws(() => connect('http://localhost'), { name: 'InvalidUrlError', code: 'invalid_url' })
-  assert.throws(() => connect(null), { name: 'InvalidTypeError', message: /`url` must be a string, not null/ })
-  assert.throws(() => connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
-  assert.throws(() => connect(['amqp://one', 7]), { name: 'InvalidTypeError', message: /`url` must be a string, not a number/ })
-  assert.throws(() => connect([]), { name: 'InvalidUrlError' })
-  assert.throws(() => connect(['amqp://one/v', 'amqp://two/w']), { name: 'InvalidUrlError', message: /different virtual hosts/ })
+test('connecting with options that cannot work rejects', async () => {
+  await assert.rejects(connect('http://localhost'), { name: 'InvalidUrlError', code: 'invalid_url' })
+  await assert.rejects(connect(null), { name: 'InvalidTypeError', message: /`url` must be a string, not null/ })
+  await assert.rejects(connect(7), { name: 'InvalidTypeError', message: /`url` must be a string/ })
+  await assert.rejects(connect(['amqp://one', 7]), { name: 'InvalidTypeError', message: /`url` must be a string, not a number/ })
+  await assert.rejects(connect([]), { name: 'InvalidUrlError' })
+  await assert.rejects(connect(['amqp://one/v', 'amqp://two/w']), { name: 'InvalidUrlError', message: /different virtual hosts/ })
   for (const option of ['wait', 'endWhenRefused']) {
     const message = new RegExp(`\`${option}\` must be true or false`)
-    assert.throws(() => connect('amqp://localhost', { [option]: 1 }), { name: 'InvalidTypeError', message })
+    await assert.rejects(connect('amqp://localhost', { [option]: 1 }), { name: 'InvalidTypeError', message })
   }
-  assert.throws(() => connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
+  await assert.rejects(connect('amqp://localhost', { timeout: 5 }), /no option `timeout`/)
   for (const [credentials, what] of [
     [{ user: 'x', password: 's3cret' }, 'an object'],
     ['s3cret', 'a string'],
     [null, 'null'],
   ]) {
     const message = `\`credentials\` must be a function that returns { user, password }, not ${what}`
-    assert.throws(() => connect('amqp://localhost', { credentials }), { name: 'InvalidTypeError', message })
+    await assert.rejects(connect('amqp://localhost', { credentials }), { name: 'InvalidTypeError', message })
   }
-  assert.throws(() => connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
-  assert.throws(() => connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
+  await assert.rejects(connect('amqp://localhost', { queueType: 'stream' }), { code: 'invalid_option', message: /^`queueType`: / })
+  await assert.rejects(connect('amqp://localhost', { signal: {} }), /`signal` .* an object without `addEventListener`/)
 })
 
 test('connecting that was given up rejects', async () => {

@@ -9,6 +9,17 @@ import { liveObjects, simulate } from 'retryrmq/testing'
 setLogger(false)
 const orders = { queue: 'orders', dlx: true }
 
+// Equal failures have one text, and so one fingerprint, in every language.
+test('times in errors are written to the nanosecond, as in every language', async () => {
+  const handler = () => new Promise(() => {})
+  const options = { queue: 'orders', dlx: true, retry: 'fixed(1s, retries=0)', handlerTimeout: 1.5 }
+  const { parked } = await simulate(options, handler, ['x'])
+  assert.equal(parked[0].message.headers['x-retry-error'], 'the handler took longer than 1.5ms')
+  for (const [delay, text] of [[1.5, '1.5ms'], [30_000.5, '30000.5ms'], ['1s', '1s'], [3_600_000, '1h'], [0, '0ms']]) {
+    assert.equal(defer(delay).message, `deferred for ${text}`)
+  }
+})
+
 test('a failing message spends its attempts and is parked', async () => {
   const result = await simulate(orders, async (msg) => msg.json(), ['not json'])
   const [parked] = result.parked
