@@ -6,12 +6,20 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use retryrmq::{Browse, Record};
-use tokio::sync::{Mutex, watch};
+use tokio::{
+    sync::{Mutex, watch},
+    time::sleep,
+};
 
 use crate::Refusal;
+
+/// How long the end of a walk waits for a message that is on its way. It may be a fresh copy that is not confirmed yet: cut short, the
+/// original would be replaced a second time, and be parked twice.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A walk.
 #[derive(Clone, Debug)]
@@ -59,15 +67,22 @@ impl Walk {
         let walk = self.clone();
         let mut leaving = self.leaving.subscribe();
         async move {
+            let left = async {
+                let left = leaving.wait_for(|leaving| *leaving).await.is_ok();
+                sleep(if left { GRACE } else { Duration::MAX }).await;
+            };
             tokio::select! {
                 biased;
-                _ = leaving.wait_for(|leaving| *leaving) => Ok(None),
                 next = walk.shown() => next,
+                () = left => Ok(None),
             }
         }
     }
 
     async fn shown(&self) -> Result<Option<Record>, Refusal> {
+        if *self.leaving.borrow() {
+            return Ok(None);
+        }
         let mut browse = self.browse.lock().await;
         let Some(browse) = browse.as_mut() else {
             return Ok(None);
@@ -103,7 +118,7 @@ impl Walk {
         }
     }
 
-    /// Ends the walk, and a wait for its next message with it: messages that were neither replayed nor dropped are requeued.
+    /// Ends the walk, and soon a wait for its next message: messages that were neither replayed nor dropped are requeued.
     pub fn close(&self) -> impl Future<Output = Result<(), Refusal>> + Send + use<> {
         let browse = Arc::clone(&self.browse);
         self.leaving.send_replace(true);

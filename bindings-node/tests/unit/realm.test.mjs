@@ -50,19 +50,19 @@ test('it is another realm', () => {
   assert.ok(vm.runInContext('Error', realm).prototype.isPrototypeOf(new inside.InvalidOptionError('x')))
 })
 
-test('errors of the native half have their class, their code, and the name of the option', () => {
+test('errors of the native half have their class, their code, and the name of the option', async () => {
   const refused = (call, Class, code, says) =>
-    assert.throws(call, (error) => {
+    assert.rejects(async () => call(), (error) => {
       assert.ok(error instanceof Class && error instanceof inside.RetryRmqError, error.stack)
       assert.equal(error.code, code)
       assert.match(error.message, says)
       return true
     })
-  refused(() => new inside.Policy('nonsense'), inside.InvalidPolicyError, 'invalid_policy', /nonsense/)
-  refused(() => inside.fixed('soon'), inside.InvalidOptionError, 'invalid_option', /^`delay`: /)
-  refused(() => inside.connect('http://localhost'), inside.InvalidUrlError, 'invalid_url', /http/)
+  await refused(() => new inside.Policy('nonsense'), inside.InvalidPolicyError, 'invalid_policy', /nonsense/)
+  await refused(() => inside.fixed('soon'), inside.InvalidOptionError, 'invalid_option', /^`delay`: /)
+  await refused(() => inside.connect('http://localhost'), inside.InvalidUrlError, 'invalid_url', /http/)
   const options = { queue: 'orders', handlerTimeout: 0 }
-  refused(() => simulate(options, () => {}, []), inside.InvalidOptionError, 'invalid_option', /`handlerTimeout`/)
+  await refused(() => simulate(options, () => {}, []), inside.InvalidOptionError, 'invalid_option', /`handlerTimeout`/)
 })
 
 test('values of both realms are what they are', async () => {

@@ -39,7 +39,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["case" | "soak", ..] => usage(),
-        [ref groups @ ..] => {
+        ref groups => {
             for group in groups {
                 rounds::only(group).await;
             }
