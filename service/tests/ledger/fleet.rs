@@ -213,6 +213,9 @@ async fn publish_waves(channel: &lapin::Channel, open: &mut Vec<usize>, ledger: 
     }
 }
 
+/// How long a consumer may get nothing before it connects anew. The client can wait for ever for a node that was killed.
+const IDLE: Duration = Duration::from_secs(30);
+
 /// Consumes from whichever node is there.
 async fn consume_for_ever(
     urls: Arc<Vec<String>>,
@@ -236,23 +239,34 @@ async fn consume(
         return Ok(());
     };
     let (_connection, channel) = connected?;
-    channel.basic_qos(50, BasicQosOptions::default()).await?;
-    let mut deliveries = channel
-        .basic_consume(
+    let subscribed = async {
+        channel.basic_qos(50, BasicQosOptions::default()).await?;
+        let consuming = channel.basic_consume(
             ShortString::from(queue),
             ShortString::default(),
             BasicConsumeOptions::default(),
             FieldTable::default(),
-        )
-        .await?;
-    while let Some(delivery) = deliveries.next().await {
+        );
+        consuming.await
+    };
+    let Ok(deliveries) = timeout(ANSWER, subscribed).await else {
+        return Ok(());
+    };
+    let mut deliveries = deliveries?;
+    while let Ok(Some(delivery)) = timeout(IDLE, deliveries.next()).await {
         let delivery = delivery?;
-        if accepts(&Seen::of(queue, &delivery)) {
-            delivery.acker.ack(BasicAckOptions::default()).await?;
-        } else {
-            let no = BasicRejectOptions { requeue: false };
-            delivery.acker.reject(no).await?;
-        }
+        let settled = async {
+            if accepts(&Seen::of(queue, &delivery)) {
+                delivery.acker.ack(BasicAckOptions::default()).await
+            } else {
+                let no = BasicRejectOptions { requeue: false };
+                delivery.acker.reject(no).await
+            }
+        };
+        let Ok(settled) = timeout(ANSWER, settled).await else {
+            return Ok(());
+        };
+        settled?;
     }
     Ok(())
 }
