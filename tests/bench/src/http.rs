@@ -67,8 +67,13 @@ pub(crate) async fn compare(broker: &Broker) {
                 row.rounds.push(endpoint.measured().await);
             }
         }
+        let answers = if takes.is_zero() {
+            "at once".to_owned()
+        } else {
+            format!("after {takes:?}")
+        };
         println!(
-            "\n{kind:?} work queue, an endpoint that takes {takes:?}\n{}",
+            "\n{kind:?} work queue, an endpoint that answers {answers}\n{}",
             report::pace(&rows, &["http-bare", "http-by-hand"])
         );
     }
