@@ -10,7 +10,7 @@ use lapin::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, Doing, ask, look},
-    topology::name,
+    topology::{lacked, name},
     visible,
 };
 
@@ -61,7 +61,7 @@ pub(crate) async fn make(
             Err(error) => return Err(error),
         };
         // AMQP does not tell a queue's arguments, but a refusal names the first one that differs.
-        match argument(&error.to_string()) {
+        match lacked(&error.to_string()) {
             Some((name, value)) if !arguments.contains_key(name.as_str()) => {
                 arguments.insert(name.into(), value);
             }
@@ -83,22 +83,6 @@ fn is_no_stream(queue: &str, why: Error) -> Error {
         visible::line(queue)
     );
     Error::new(ErrorKind::Mismatch, message).with_source(why)
-}
-
-/// The argument that an existing queue has and the declaration lacked, with its value.
-fn argument(refusal: &str) -> Option<(String, AMQPValue)> {
-    let (_, rest) = refusal.split_once("inequivalent arg '")?;
-    let (name, rest) = rest.split_once('\'')?;
-    let (_, rest) = rest.split_once("received none but current is the value '")?;
-    let (value, rest) = rest.split_once("' of type '")?;
-    let (kind, _) = rest.split_once('\'')?;
-    let value = match kind {
-        "longstr" => AMQPValue::LongString(value.into()),
-        "bool" => AMQPValue::Boolean(value.parse().ok()?),
-        // The broker compares numbers whatever their width.
-        _ => AMQPValue::LongLongInt(value.parse().ok()?),
-    };
-    Some((name.to_owned(), value))
 }
 
 #[cfg(test)]
@@ -131,7 +115,7 @@ mod tests {
             ("durable", "'true' but current is 'false'", None),
         ] {
             let read = read.map(|value| (name.to_owned(), value));
-            assert_eq!(argument(&said(name, had)), read, "{name}");
+            assert_eq!(lacked(&said(name, had)), read, "{name}");
         }
     }
 }

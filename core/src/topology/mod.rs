@@ -28,6 +28,7 @@ mod work_queue;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply};
 pub(crate) use delayed_exchange::hardens;
+pub(crate) use foreign::lacked;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
