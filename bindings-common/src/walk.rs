@@ -68,8 +68,9 @@ impl Walk {
         let mut leaving = self.leaving.subscribe();
         async move {
             let left = async {
-                let left = leaving.wait_for(|leaving| *leaving).await.is_ok();
-                sleep(if left { GRACE } else { Duration::MAX }).await;
+                // Its sender is in `walk`, so this has no other end.
+                let _ = leaving.wait_for(|leaving| *leaving).await;
+                sleep(GRACE).await;
             };
             tokio::select! {
                 biased;
