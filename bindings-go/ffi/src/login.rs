@@ -1,16 +1,12 @@
 //! Who logs in, asked of the Go half: a question is a piece of news, and its answer a call.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use retryrmq::{Credentials, Login};
-use tokio::sync::oneshot;
+use retryrmq_bindings::{Questions, Said};
 
 use crate::{
     live::{Alive, Kind},
@@ -37,12 +33,9 @@ pub enum Given {
     },
 }
 
-type Answer = oneshot::Sender<Result<Login, String>>;
+static OPEN: LazyLock<Mutex<Questions>> = LazyLock::new(Mutex::default);
 
-static OPEN: LazyLock<Mutex<HashMap<u64, Answer>>> = LazyLock::new(Mutex::default);
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
-fn open() -> MutexGuard<'static, HashMap<u64, Answer>> {
+fn open() -> MutexGuard<'static, Questions> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,7 +48,7 @@ struct Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if open().remove(&self.number).is_some() {
+        if open().take(self.number).is_some() {
             news::question(self.news(true));
         }
     }
@@ -74,24 +67,28 @@ impl Asked {
 /// The function of the Go half that has this number.
 pub(crate) fn credentials(credentials: u64) -> Credentials {
     Credentials::new(move || async move {
-        let (answer, answered) = oneshot::channel();
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        open().insert(number, answer);
+        // The questions of a process never end, so there is always a number.
+        let Some((number, answered)) = open().ask() else {
+            return nobody();
+        };
         let asked = Asked {
             credentials,
             number,
             _alive: Alive::new(Kind::Question),
         };
         news::question(asked.news(false));
-        let given = answered.await;
-        given.unwrap_or_else(|_| Err("nobody answered".to_owned()))
+        answered.await.unwrap_or_else(|_| nobody())
     })
+}
+
+fn nobody() -> Said {
+    Err("nobody answered".to_owned())
 }
 
 /// Answers a question. An answer that nobody waits for any more is let go.
 #[uniffi::export]
 pub fn answer(number: u64, given: Given) {
-    let Some(answer) = open().remove(&number) else {
+    let Some(answer) = open().take(number) else {
         return;
     };
     let _ = answer.send(match given {

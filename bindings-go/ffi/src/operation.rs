@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use retryrmq_bindings as common;
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -36,15 +37,6 @@ pub struct Operation {
     _alive: Alive,
 }
 
-/// Tells the ticket, also when the operation panicked or was given up.
-struct Ticket(u64);
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        news::finished(self.0);
-    }
-}
-
 impl Operation {
     /// Begins what may change something at the broker. It is not given up halfway, between a copy and its original for
     /// example; an answer that nobody waits for is let go.
@@ -60,7 +52,7 @@ impl Operation {
         ticket: u64,
         work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
     ) -> Result<Arc<Self>, Refusal> {
-        Self::run(ticket, work).map(|(answer, abort)| Self::new(answer, Some(abort)))
+        Self::run(ticket, work).map(|(answer, abort)| Self::new(answer, abort))
     }
 
     fn new(answer: Slot, abort: Option<AbortHandle>) -> Arc<Self> {
@@ -74,18 +66,16 @@ impl Operation {
     fn run(
         ticket: u64,
         work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,
-    ) -> Result<(Slot, AbortHandle), Refusal> {
+    ) -> Result<(Slot, Option<AbortHandle>), Refusal> {
         let answer = Slot::default();
         let slot = Arc::downgrade(&answer);
-        let ticket = Ticket(ticket);
-        let task = retryrmq::runtime()?.spawn(async move {
-            let _ticket = ticket;
-            let given = work.await;
+        let abort = common::begin(work, move |given| {
             if let Some(slot) = slot.upgrade() {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = given;
             }
-        });
-        Ok((answer, task.abort_handle()))
+            news::finished(ticket);
+        })?;
+        Ok((answer, abort))
     }
 
     pub(crate) fn take(&self) -> Result<Answer, Refusal> {
@@ -93,12 +83,7 @@ impl Operation {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
-            .unwrap_or_else(|| {
-                Err(Refusal::new(
-                    "broker_error",
-                    "an operation of the library ended without an answer; this is a mistake in retryrmq",
-                ))
-            })
+            .unwrap_or_else(|| Err(common::Refusal::broken().into()))
     }
 }
 
@@ -113,7 +98,7 @@ impl Drop for Operation {
 /// For whoever takes an answer that is another one than was asked for.
 pub(crate) fn other() -> Refusal {
     Refusal::new(
-        "broker_error",
+        "error",
         "an operation gave another answer than the one that was asked for; this is a mistake in retryrmq",
     )
 }
@@ -147,10 +132,7 @@ mod tests {
         told(vec![71, 72]);
         for operation in begun {
             let refusal = operation.unwrap().nothing().unwrap_err();
-            assert!(
-                refusal.to_string().contains("without an answer"),
-                "{refusal}"
-            );
+            assert!(refusal.to_string().contains("broke off"), "{refusal}");
         }
     }
 }

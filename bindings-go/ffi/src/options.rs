@@ -2,7 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use retryrmq::{Consumer, Failure, Outcome, ParkReason};
+use retryrmq::{Consumer, Failure, Outcome};
+use retryrmq_bindings::Ended;
 use retryrmq_bindings::nanoseconds;
 
 use crate::{
@@ -107,25 +108,22 @@ pub enum Ending {
     },
 }
 
-impl From<Ending> for Outcome {
-    fn from(ending: Ending) -> Self {
-        match ending {
-            Ending::Ack => Self::Ack,
-            Ending::Retry { failure, delay } => Self::Retry {
-                failure: failure.into(),
-                delay: delay.map(Duration::from_nanos),
-            },
-            Ending::Park { failure } => Self::Park {
-                reason: ParkReason::Requested,
-                failure: failure.into(),
-            },
-            Ending::Fatal { failure } => Self::Park {
-                reason: ParkReason::Fatal,
-                failure: failure.into(),
-            },
-            Ending::Defer { delay } => Self::Defer {
-                delay: Duration::from_nanos(delay),
-            },
-        }
+impl Ending {
+    /// The outcome for the core.
+    pub(crate) fn outcome(self) -> Outcome {
+        let (ended, failure, delay) = match self {
+            Self::Ack => return Outcome::Ack,
+            Self::Retry { failure, delay } => (Ended::Retry, failure.into(), delay),
+            Self::Park { failure } => (Ended::Park, failure.into(), None),
+            Self::Fatal { failure } => (Ended::Fatal, failure.into(), None),
+            Self::Defer { delay } => (Ended::Defer, Failure::default(), Some(delay)),
+        };
+        // Only a deferral without a delay would be refused, and here each has one.
+        ended
+            .outcome(failure, delay.map(Duration::from_nanos))
+            .unwrap_or_else(|refused| Outcome::Retry {
+                failure: Failure::new(refused.message),
+                delay: None,
+            })
     }
 }

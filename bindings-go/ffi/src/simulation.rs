@@ -70,9 +70,7 @@ impl Simulation {
 
     /// Ends an attempt.
     pub fn settle(&self, token: u64, ending: Ending) -> Became {
-        let step = self
-            .lock()
-            .settle(Token::from_u64(token), Outcome::from(ending));
+        let step = self.lock().settle(Token::from_u64(token), ending.outcome());
         let became = retryrmq_bindings::Became::from(step);
         Became {
             what: became.what.to_owned(),

@@ -77,7 +77,7 @@ impl Subscription {
     /// Ends an attempt that was not simply handled.
     pub fn settle(&self, token: u64, ending: Ending) {
         self.inner
-            .settle([(Token::from_u64(token), Outcome::from(ending))]);
+            .settle([(Token::from_u64(token), ending.outcome())]);
     }
 
     /// Gives back messages that no handler has started on.
