@@ -11,83 +11,6 @@ use crate::{EVENTS, table};
 const MADE: &str =
     "<!-- Made from the code by `make docs-renew`: bindings-common/src/reference.rs. -->";
 
-/// What each option does.
-const MEANINGS: [(&str, &str); 19] = [
-    ("queue", "The queue to consume."),
-    (
-        "dlx",
-        "Whether failed messages are retried and parked. If off, a failed message is rejected without requeue, and the queue's own dead-lettering applies.",
-    ),
-    (
-        "retry",
-        "The policy for failures that no rule matches. Needs `dlx`.",
-    ),
-    (
-        "strategy",
-        "How failed messages wait: `retry-queues`, `dead-letter`, `native`, `service` or `delayed-exchange`.",
-    ),
-    (
-        "rules",
-        "Other policies, by the error's type, a header or the routing key; the first rule that matches decides. Needs `dlx`.",
-    ),
-    (
-        "prefetch",
-        "How many messages may be unacknowledged at the same time, 1 to 65535.",
-    ),
-    (
-        "priority",
-        "Which consumers of the queue get messages first: those with the highest priority, as long as their `prefetch` is not full. May be negative.",
-    ),
-    (
-        "concurrency",
-        "How many handlers run at the same time. In Python 1 for a `def` handler. In the command 1, and `prefetch` is twice that.",
-    ),
-    (
-        "handler_timeout",
-        "How long a handler may take; after that the attempt has failed. At most 365 days. With `--http` 30 s.",
-    ),
-    (
-        "park",
-        "Whether messages that are given up are parked. If off, they are acknowledged and deleted. Needs `dlx`.",
-    ),
-    (
-        "pause",
-        "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
-    ),
-    (
-        "on_event",
-        "A listener that receives every [event](events.md).",
-    ),
-    (
-        "fatal",
-        "Errors that a retry cannot fix: the message is parked at once. Needs `dlx`. In the command, exit status 65.",
-    ),
-    (
-        "declare",
-        "Whether missing queues are created. If off, they must exist, and the user needs no configure permission.",
-    ),
-    (
-        "work_queue",
-        "How the queue itself is created if it is missing: `quorum`, `classic`, exactly the given arguments, or `existing` (never created).",
-    ),
-    (
-        "reserved_name",
-        "Consumes a queue even if its name is that of a waiting or parking queue.",
-    ),
-    (
-        "drain_timeout",
-        "How long closing waits for running handlers. After that, the messages that they hold are requeued. At most 365 days.",
-    ),
-    (
-        "crash_limit",
-        "A message is parked as `delivery-limit` after this many crashes of its consumer.",
-    ),
-    (
-        "defer_limit",
-        "A message is parked as `exhausted` after this many deferrals.",
-    ),
-];
-
 /// The option of the command, where it has one.
 fn in_command(option: &str) -> Option<String> {
     Some(match option {
@@ -221,11 +144,7 @@ fn options() -> String {
         "# Options\n\n{MADE}\n\nThe options of a consumer are the same in every language, in this order. All are checked at the call. What only the \
          broker can check is checked\nwhen the consumer starts, before it receives a message.\n\n| option | default | what it does |\n|---|---|---|\n"
     );
-    for (option, usual) in table::options() {
-        let (_, meaning) = MEANINGS
-            .iter()
-            .find(|(name, _)| *name == option)
-            .unwrap_or_else(|| panic!("MEANINGS lacks `{option}`"));
+    for (option, usual, meaning) in table::options() {
         let usual = if usual.is_empty() {
             "none".to_owned()
         } else {
@@ -237,7 +156,7 @@ fn options() -> String {
         "\nA duration is the language's own type, or a text such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are the same texts \
          in all languages.\n\n## Names in each language\n\n| option | Rust | Python | Node | Go | the command |\n|---|---|---|---|---|---|\n",
     );
-    for (option, _) in table::options() {
+    for (option, ..) in table::options() {
         let go = in_go(option);
         let _ = writeln!(
             out,
@@ -426,9 +345,9 @@ fn every_language_has_the_options_that_the_page_names() {
         .map(|file| source(&format!("bindings-go/{file}")))
         .concat();
     let command = ["consume/options.rs", "retrying.rs"]
-        .map(|file| source(&format!("core/src/bin/retryrmq/{file}")))
+        .map(|file| source(&format!("cli/src/{file}")))
         .concat();
-    for (option, _) in table::options() {
+    for (option, ..) in table::options() {
         assert!(
             rust.contains(&format!("pub fn {}(", in_rust(option))),
             "Rust lacks {option}"

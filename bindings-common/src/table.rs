@@ -11,9 +11,10 @@ use retryrmq::{
 
 use crate::EVENTS;
 
-/// The options of a consumer, in the same order everywhere, with their defaults as text; empty if there is none.
+/// The options of a consumer, in the same order everywhere, each with its default as text, which is empty if there is none, and with what it
+/// does.
 #[must_use]
-pub fn options() -> Vec<(&'static str, String)> {
+pub fn options() -> Vec<(&'static str, String, &'static str)> {
     let (usual, limits, pause) = (Consumer::new("orders"), Limits::default(), Pause::default());
     let pause = format!(
         "off; {}, {}, {}",
@@ -22,28 +23,97 @@ pub fn options() -> Vec<(&'static str, String)> {
         format_duration(pause.pause)
     );
     vec![
-        ("queue", String::new()),
-        ("dlx", "off".into()),
-        ("retry", Policy::default().to_string()),
-        ("strategy", Strategy::default().to_string()),
-        ("rules", String::new()),
-        ("prefetch", usual.window().to_string()),
-        ("priority", "0".into()),
-        ("concurrency", usual.handlers().to_string()),
+        ("queue", String::new(), "The queue to consume."),
+        (
+            "dlx",
+            "off".into(),
+            "Whether failed messages are retried and parked. If off, a failed message is rejected without requeue, and the queue's own dead-lettering applies.",
+        ),
+        (
+            "retry",
+            Policy::default().to_string(),
+            "The policy for failures that no rule matches. Needs `dlx`.",
+        ),
+        (
+            "strategy",
+            Strategy::default().to_string(),
+            "How failed messages wait: `retry-queues`, `dead-letter`, `native`, `service` or `delayed-exchange`.",
+        ),
+        (
+            "rules",
+            String::new(),
+            "Other policies, by the error's type, a header or the routing key; the first rule that matches decides. Needs `dlx`.",
+        ),
+        (
+            "prefetch",
+            usual.window().to_string(),
+            "How many messages may be unacknowledged at the same time, 1 to 65535.",
+        ),
+        (
+            "priority",
+            "0".into(),
+            "Which consumers of the queue get messages first: those with the highest priority, as long as their `prefetch` is not full. May be negative.",
+        ),
+        (
+            "concurrency",
+            usual.handlers().to_string(),
+            "How many handlers run at the same time. In Python 1 for a `def` handler. In the command 1, and `prefetch` is twice that.",
+        ),
         (
             "handler_timeout",
             usual.limit().map_or_else(String::new, format_duration),
+            "How long a handler may take; after that the attempt has failed. At most 365 days. With `--http` 30 s.",
         ),
-        ("park", "on".into()),
-        ("pause", pause),
-        ("on_event", String::new()),
-        ("fatal", String::new()),
-        ("declare", "on".into()),
-        ("work_queue", QueueType::default().as_str().into()),
-        ("reserved_name", "off".into()),
-        ("drain_timeout", format_duration(usual.last_call())),
-        ("crash_limit", limits.crashes.to_string()),
-        ("defer_limit", limits.deferrals.to_string()),
+        (
+            "park",
+            "on".into(),
+            "Whether messages that are given up are parked. If off, they are acknowledged and deleted. Needs `dlx`.",
+        ),
+        (
+            "pause",
+            pause,
+            "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
+        ),
+        (
+            "on_event",
+            String::new(),
+            "A listener that receives every [event](events.md).",
+        ),
+        (
+            "fatal",
+            String::new(),
+            "Errors that a retry cannot fix: the message is parked at once. Needs `dlx`. In the command, exit status 65.",
+        ),
+        (
+            "declare",
+            "on".into(),
+            "Whether missing queues are created. If off, they must exist, and the user needs no configure permission.",
+        ),
+        (
+            "work_queue",
+            QueueType::default().as_str().into(),
+            "How the queue itself is created if it is missing: `quorum`, `classic`, exactly the given arguments, or `existing` (never created).",
+        ),
+        (
+            "reserved_name",
+            "off".into(),
+            "Consumes a queue even if its name is that of a waiting or parking queue.",
+        ),
+        (
+            "drain_timeout",
+            format_duration(usual.last_call()),
+            "How long closing waits for running handlers. After that, the messages that they hold are requeued. At most 365 days.",
+        ),
+        (
+            "crash_limit",
+            limits.crashes.to_string(),
+            "A message is parked as `delivery-limit` after this many crashes of its consumer.",
+        ),
+        (
+            "defer_limit",
+            limits.deferrals.to_string(),
+            "A message is parked as `exhausted` after this many deferrals.",
+        ),
     ]
 }
 
@@ -105,7 +175,7 @@ pub fn json() -> String {
     section(
         "options",
         options
-            .map(|(name, usual)| (name, quoted(&usual)))
+            .map(|(name, usual, _)| (name, quoted(&usual)))
             .collect(),
         ",",
     );
@@ -185,7 +255,7 @@ mod tests {
         let given = repository("bindings-common/src/options.rs");
         let given = given.split("struct Given {").nth(1).unwrap();
         let given = given.split("\n}\n").next().unwrap();
-        let here: BTreeSet<_> = options().into_iter().map(|(name, _)| name).collect();
+        let here: BTreeSet<_> = options().into_iter().map(|(name, ..)| name).collect();
         let fields: Vec<_> = given
             .lines()
             .filter_map(|line| line.trim().split_once(": "))
@@ -216,7 +286,7 @@ mod tests {
             ("bindings-go/README.md", false, &in_go),
         ] {
             let text = repository(readme);
-            for (option, usual) in options() {
+            for (option, usual, _) in options() {
                 let named = name(option);
                 // A number stands behind its option; the concurrency of Python depends on the handler.
                 let number =
