@@ -73,7 +73,7 @@ SECONDS_OF_FUZZING ?= 600
 .PHONY: fuzz
 fuzz: cargo ## fuzz everything that reads untrusted input: make fuzz SECONDS_OF_FUZZING=600
 	RETRYRMQ_FUZZ_SECONDS=$(SECONDS_OF_FUZZING) \
-		cargo test --release -p retryrmq -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
+		cargo test --release -p retryrmq -p retryrmq-cli -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
 
 # How many seeds, and on which versions.
 SEEDS ?= 100
@@ -122,7 +122,7 @@ bench-memory: bench-core bench-python bench-node ## measure what a message that 
 
 .PHONY: bench-http
 bench-http: cargo ## measure `consume --http`, compared with a loop by hand and a plain load by the same HTTP client
-	cargo build --release -p retryrmq --features cli
+	cargo build --release -p retryrmq-cli
 	cargo build --release -p retryrmq-bench
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- target/release/retryrmq-bench http
 

@@ -49,7 +49,7 @@ const command = find()
 if (command === undefined) {
   fail(
     `the npm package retryrmq has no command for ${process.platform}-${process.arch} here: install it from the registry without ` +
-      '`--no-optional`, of files that of its platform as well, or install Rust and run `cargo install retryrmq --features cli --locked`',
+      '`--no-optional`, of files that of its platform as well, or install Rust and run `cargo install retryrmq-cli --locked`',
   )
 }
 run(command)

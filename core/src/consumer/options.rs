@@ -475,10 +475,10 @@ impl Consumer {
     /// | returns `Err` with a [`Signal`](super::Signal) or a [`fatal`](Self::fatal) error in its chain of causes | is treated as that says |
     /// | panics, or runs longer than the handler timeout | is treated as after an `Err` |
     ///
-    /// Each attempt runs in its own `tracing` span: `attempt`, level INFO, without a parent. Its fields are `queue`, `attempt` and
-    /// `message_id`. If the message has a W3C trace context in its headers, the span also has `traceparent` and `tracestate`. To continue
-    /// that trace with `tracing-opentelemetry`, extract the context from [`Message::headers`](super::Message::headers) with its propagator,
-    /// and pass it to `Span::current().set_parent` at the start of the handler.
+    /// Each attempt runs in its own `tracing` span: `attempt`, level INFO. Its fields are `queue`, `attempt` and `message_id`. If the
+    /// message has a W3C trace context in its headers, the span also has `traceparent` and `tracestate`. With the cargo feature
+    /// `opentelemetry`, that trace is the span's parent in a program whose subscriber has the layer of `tracing-opentelemetry` 0.34.
+    /// Otherwise the span has no parent.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).

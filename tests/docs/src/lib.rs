@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! repository ─► page ─► links       a target for every link and anchor, as GitHub makes them
-//!                    ─► snippets    a snippet is what its source says; anything else is parsed, or run by core/tests/command/pages.rs
+//!                    ─► snippets    a snippet is what its source says; anything else is parsed, or run by cli/tests/command/pages.rs
 //!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
 //!                       site        the links and anchors of what mdBook made
 //! ```

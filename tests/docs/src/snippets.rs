@@ -7,7 +7,7 @@
 //! | `<!-- examples/python/howto.py#quit -->` | it is that part of that file, which a test runs: between `ANCHOR: quit` and `ANCHOR_END: quit`, or, without `#…`, the whole file |
 //! | `<!-- held by FILE -->` | the test in that file, which reads this page |
 //! | `<!-- file: NAME -->` | as without a comment; and the commands of this page find it under that name |
-//! | none, `console` | `core/tests/command/pages.rs` runs it; in the reference it asks whether the command reads its options |
+//! | none, `console` | `cli/tests/command/pages.rs` runs it; in the reference it asks whether the command reads its options |
 //! | none, `toml`, `yaml`, `json`, `dockerfile` | it can be parsed |
 //! | none, `text`, `mermaid` | nothing: a drawing, or words |
 //!

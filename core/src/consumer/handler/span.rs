@@ -4,7 +4,8 @@ use tracing::{Span, field::Empty, info_span};
 
 use crate::{Message, retry::headers};
 
-/// The span in which a handler runs: `attempt`, level INFO, a root.
+/// The span in which a handler runs: `attempt`, level INFO, a root, or with the feature `opentelemetry` a child of the trace in its
+/// message's headers.
 ///
 /// Its fields are `queue`, `attempt` (1 is the first) and `message_id`. If the message's headers `traceparent` and `tracestate` are valid
 /// W3C Trace Context, they are fields too; anybody may have written them.
@@ -27,12 +28,46 @@ pub(super) fn of(message: &Message) -> Span {
     };
     // A state means nothing without its trace.
     if let Some(parent) = header("traceparent").filter(|text| is_traceparent(text)) {
-        span.record("traceparent", parent);
-        if let Some(state) = header("tracestate").filter(|text| is_tracestate(text)) {
+        span.record("traceparent", parent.as_str());
+        let state = header("tracestate").filter(|text| is_tracestate(text));
+        if let Some(state) = state.as_deref() {
             span.record("tracestate", state);
         }
+        #[cfg(feature = "opentelemetry")]
+        parent::set(&span, &parent, state.as_deref());
     }
     span
+}
+
+/// A span of another process as the parent of one of ours.
+#[cfg(feature = "opentelemetry")]
+mod parent {
+    use opentelemetry::{
+        Context,
+        trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState},
+    };
+    use tracing::Span;
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+    /// Both are valid. Without a layer of `tracing-opentelemetry` there is nobody to tell, so nothing happens.
+    pub(super) fn set(span: &Span, traceparent: &str, tracestate: Option<&str>) {
+        let Some(context) = of(traceparent, tracestate) else {
+            return;
+        };
+        let _ = span.set_parent(Context::new().with_remote_span_context(context));
+    }
+
+    fn of(traceparent: &str, tracestate: Option<&str>) -> Option<SpanContext> {
+        let mut parts = traceparent.split('-').skip(1);
+        let trace = TraceId::from_hex(parts.next()?).ok()?;
+        let parent = SpanId::from_hex(parts.next()?).ok()?;
+        let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
+        // Of a later version's flags, only the one that is known here.
+        let flags = TraceFlags::new(flags) & TraceFlags::SAMPLED;
+        let state = tracestate.and_then(|text| text.parse::<TraceState>().ok());
+        let state = state.unwrap_or_default();
+        Some(SpanContext::new(trace, parent, flags, true, state))
+    }
 }
 
 /// `version-trace-parent-flags` in hexadecimal digits; a later version may have more behind.
@@ -85,6 +120,16 @@ mod tests {
         types::{AMQPValue, FieldTable},
     };
 
+    fn received(headers: &[(&str, &str)]) -> Message {
+        let mut table = FieldTable::default();
+        for (name, value) in headers {
+            table.insert((*name).into(), AMQPValue::LongString((*value).into()));
+        }
+        let mut received = Received::for_tests("orders", "7");
+        received.properties = received.properties.with_headers(table);
+        Message(Arc::new(received))
+    }
+
     /// The log lines within the span of a message with these headers.
     fn logged(headers: &[(&str, &str)]) -> String {
         #[derive(Clone, Default)]
@@ -98,13 +143,7 @@ mod tests {
                 Ok(())
             }
         }
-        let mut table = FieldTable::default();
-        for (name, value) in headers {
-            table.insert((*name).into(), AMQPValue::LongString((*value).into()));
-        }
-        let mut received = Received::for_tests("orders", "7");
-        received.properties = received.properties.with_headers(table);
-        let message = Message(Arc::new(received));
+        let message = received(headers);
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -136,6 +175,43 @@ mod tests {
             line.contains("queue=\"orders\"") && !line.contains("trace"),
             "{line}"
         );
+    }
+
+    #[cfg(feature = "opentelemetry")]
+    #[test]
+    fn the_trace_of_the_message_is_the_parent_of_the_span() {
+        use opentelemetry::trace::TracerProvider as _;
+        use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+        use tracing_subscriber::layer::SubscriberExt as _;
+
+        let exporter = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder()
+            .with_simple_exporter(exporter.clone())
+            .build();
+        let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+            for headers in [
+                &[("traceparent", trace), ("tracestate", "a=b")][..],
+                &[("traceparent", "forged")],
+            ] {
+                of(&received(headers)).in_scope(|| tracing::info!("handled"));
+            }
+        });
+        let spans = exporter.get_finished_spans().unwrap();
+        let [child, root] = &spans[..] else {
+            panic!("{spans:?}")
+        };
+        let context = &child.span_context;
+        assert_eq!(
+            context.trace_id().to_string(),
+            "0af7651916cd43dd8448eb211c80319c"
+        );
+        assert_eq!(child.parent_span_id.to_string(), "b7ad6b7169203331");
+        assert!(child.parent_span_is_remote && context.is_sampled());
+        assert_eq!(context.trace_state().header(), "a=b");
+        assert_eq!(root.parent_span_id.to_string(), "0000000000000000");
+        assert_ne!(root.span_context.trace_id(), context.trace_id());
     }
 
     #[test]

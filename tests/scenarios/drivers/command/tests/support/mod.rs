@@ -9,15 +9,7 @@ pub(crate) fn is_built(driver: &Path) -> bool {
         return true;
     }
     let mut build = Command::new(env!("CARGO"));
-    build.args([
-        "build",
-        "--package",
-        "retryrmq",
-        "--bin",
-        "retryrmq",
-        "--features",
-        "cli",
-    ]);
+    build.args(["build", "--package", "retryrmq-cli", "--bin", "retryrmq"]);
     let is_built = build
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()

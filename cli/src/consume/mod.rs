@@ -48,9 +48,8 @@ use crate::{
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let (settings, task) = options.settings()?;
     outlet::start(); // who reads what is printed must not hold up messages
-    let rules = options.retrying.rules()?;
-    let (strategy, queue_type) = (options.retrying.strategy()?, options.retrying.queue_type()?);
-    let work_queue = options.retrying.work_queue()?;
+    let consumer = options.consumer(&settings)?;
+    let queue_type = options.retrying.queue_type()?;
     let is_said = options.dlx && options.management.is_said();
     let desk = is_said
         .then(|| options.management.open(global))
@@ -67,32 +66,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         () = signals.next() => return Ok(Exit::Ok),
     };
     let (events, happened) = mpsc::unbounded_channel();
-    let mut consumer = client
-        .consumer(&options.queue)
-        .dlx(options.dlx)
-        .strategy(strategy)
-        .prefetch(settings.prefetch)
-        .concurrency(options.concurrency.into())
-        .drain_timeout(settings.longest_end())
-        .park(!options.no_park)
-        .declare(!options.no_declare)
-        .reserved_name(options.reserved_name)
-        .limits(settings.limits)
-        .on_event(move |event| {
-            let _ = events.send(event.clone()); // at the end nobody listens any more
-        });
-    if options.dlx {
-        consumer = consumer.retry(rules.otherwise).rules(rules.rules);
-    }
-    if let Some(work_queue) = work_queue {
-        consumer = consumer.work_queue(work_queue);
-    }
-    if let Some(priority) = options.priority {
-        consumer = consumer.priority(priority);
-    }
-    if let Some(pause) = settings.pause {
-        consumer = consumer.pause(pause);
-    }
+    let consumer = consumer.client(client.clone()).on_event(move |event| {
+        let _ = events.send(event.clone()); // at the end nobody listens any more
+    });
     let subscription = tokio::select! {
         subscription = consumer.subscribe() => subscription?,
         () = signals.next() => return Ok(Exit::Ok),

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
+use retryrmq::{Consumer, DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
 
 use super::{
     child::{Program, Shortage},
@@ -205,7 +205,35 @@ impl Options {
         })
     }
 
-    /// Reads and checks everything.
+    /// The consumer, without a client. Its policy, rules and strategy are read here.
+    pub(super) fn consumer(&self, settings: &Settings) -> Result<Consumer, Fault> {
+        let rules = self.retrying.rules()?;
+        let mut consumer = Consumer::new(&self.queue)
+            .dlx(self.dlx)
+            .strategy(self.retrying.strategy()?)
+            .prefetch(settings.prefetch)
+            .concurrency(self.concurrency.into())
+            .drain_timeout(settings.longest_end())
+            .park(!self.no_park)
+            .declare(!self.no_declare)
+            .reserved_name(self.reserved_name)
+            .limits(settings.limits);
+        if self.dlx {
+            consumer = consumer.retry(rules.otherwise).rules(rules.rules);
+        }
+        if let Some(work_queue) = self.retrying.work_queue()? {
+            consumer = consumer.work_queue(work_queue);
+        }
+        if let Some(priority) = self.priority {
+            consumer = consumer.priority(priority);
+        }
+        if let Some(pause) = settings.pause {
+            consumer = consumer.pause(pause);
+        }
+        Ok(consumer)
+    }
+
+    /// Reads and checks everything else.
     pub(super) fn settings(&self) -> Result<(Settings, Task), Fault> {
         not_reserved(&self.queue, self.reserved_name)?;
         if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {

@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options, command: &Command, output: &Output) -> Resu
 /// The same without what is not for people.
 fn for_people(command: &Command) -> Command {
     let subcommands = command.get_subcommands();
-    Command::new(env!("CARGO_PKG_NAME"))
+    Command::new("retryrmq")
         .version(env!("CARGO_PKG_VERSION"))
         .args(command.get_arguments().cloned())
         .subcommands(subcommands.filter(|below| !below.is_hide_set()).cloned())
