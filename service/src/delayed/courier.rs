@@ -115,6 +115,15 @@ impl Bounds {
             () = sleep_until(since + LONGEST_KEPT) => {}
         }
     }
+
+    /// What a try comes to; nothing where it is [in vain](Self::in_vain) first. `since` is when the message was taken.
+    async fn unless_in_vain<T>(&self, since: Instant, tried: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = tried => Some(done),
+            () = self.in_vain(since) => None,
+        }
+    }
 }
 
 impl Courier {
@@ -306,14 +315,15 @@ impl Courier {
             let done = match &what {
                 Order::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
                     Entry::Open(passage) => {
-                        let done = self.publish(out, message).await;
-                        if done.is_ok() {
+                        let done = bounds.unless_in_vain(since, self.publish(out, message));
+                        let done = done.await;
+                        if let Some(Ok(())) = done {
                             passage.arrived(Instant::now());
                         }
                         done
                     }
                     Entry::Busy => {
-                        if bounds.pause(BUSY).await {
+                        if bounds.pause(BUSY).await || since.elapsed() > LONGEST_KEPT {
                             return Fate::Returned;
                         }
                         continue;
@@ -323,11 +333,10 @@ impl Courier {
                         continue;
                     }
                 },
-                Order::Park(stamp, why) => tokio::select! {
-                    biased;
-                    done = self.park(stamp, why, &own, message) => done,
-                    () = bounds.in_vain(since) => return Fate::Returned,
-                },
+                Order::Park(stamp, why) => {
+                    let parked = self.park(stamp, why, &own, message);
+                    bounds.unless_in_vain(since, parked).await
+                }
                 Order::Wait(out, _) => {
                     let rest = rest(&out.stamp);
                     if rest.is_zero() {
@@ -340,13 +349,14 @@ impl Courier {
                         }
                         continue;
                     }
-                    match self.wait(out, rest, (&own, message), &mut kept).await {
-                        Err(Fault::Store(store::Error::Unkeepable(why))) => {
+                    let waits = self.wait(out, rest, (&own, message), &mut kept);
+                    match bounds.unless_in_vain(since, waits).await {
+                        Some(Err(Fault::Store(store::Error::Unkeepable(why)))) => {
                             what = Order::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
                             continue;
                         }
                         // What is wrong with it is wrong at every try: it would keep its place among those on their way for good.
-                        Err(Fault::Broker(error)) if is_its_own(error.kind()) => {
+                        Some(Err(Fault::Broker(error))) if is_its_own(error.kind()) => {
                             let why = format!("it cannot wait: {error}");
                             what = Order::Park(out.stamp.clone(), why);
                             continue;
@@ -354,6 +364,9 @@ impl Courier {
                         done => done,
                     }
                 }
+            };
+            let Some(done) = done else {
+                return Fate::Returned;
             };
             let Err(fault) = done else {
                 self.metrics.delayed(match what {
