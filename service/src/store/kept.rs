@@ -29,8 +29,9 @@ pub struct Draft {
     /// Whatever the intake wants to know again when the message is due or listed. The store does not read it.
     pub record: Vec<u8>,
     /// Whether the broker says that it may have delivered this before (`redelivered`). Then a message that has a `message-id`, is kept
-    /// already and is equal to the last byte is this one. Without an id it is another that looks the same, as two ticks of one second do,
-    /// and both wait: RabbitMQ 4 says that of dead letters when it delivers them for the first time, too.
+    /// already and is equal to the last byte is this one, unless that is being published: this may be its next life. Without an id it is
+    /// another that looks the same, as two ticks of one second do, and both wait: RabbitMQ 4 says that of dead letters when it delivers
+    /// them for the first time, too.
     pub redelivered: bool,
     /// The properties that name it, where not all of [`properties`](Self::properties) are the same each time that the broker delivers it.
     pub named_by: Option<BasicProperties>,

@@ -122,6 +122,31 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
     .await;
 }
 
+/// It was published and handled, and whoever handled it published the same again; then its store could not be asked for a while.
+#[tokio::test]
+async fn what_comes_again_is_not_taken_for_one_that_may_be_published_already() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let life = |redelivered| {
+            let draft = Draft {
+                redelivered,
+                properties: BasicProperties::default().with_message_id("7".into()),
+                ..draft("orders", "tick", Duration::ZERO)
+            };
+            [Kept::new(draft).unwrap()]
+        };
+        store.keep(&life(false)).await.unwrap();
+        assert_eq!(store.keep(&life(true)).await.unwrap(), [Arrival::Known]);
+        let published = store.claim(&all()).await.unwrap().due.remove(0).lease;
+        assert_eq!(store.keep(&life(true)).await.unwrap(), [Arrival::New]);
+        assert_eq!(store.delete(&[published]).await.unwrap(), [true]);
+        let next = store.claim(&all()).await.unwrap().due;
+        assert_eq!(next.len(), 1);
+        assert_eq!(next[0].message.draft().body, b"tick");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_large_batch_is_kept_whole_and_counted_by_line() {
     on_every_kind(&[], |servers| async move {

@@ -8,7 +8,9 @@ for at = 1, #ARGV, 8 do
   local known = false
   local there = redis.call('HGET', kept, id)
   if there then
-    known = again == '1' or string.sub(there, 14, 21) == nonce or redis.call('HEXISTS', kept, twin) == 1
+    -- What is in hand may be published, and handled, already: this may be its next life, and goes with it if it is taken for the same.
+    local waits = tonumber(redis.call('ZSCORE', due, id) or 0.5) % 1 == 0
+    known = (again == '1' and waits) or string.sub(there, 14, 21) == nonce or redis.call('HEXISTS', kept, twin) == 1
     id = twin
   end
   if not known then
