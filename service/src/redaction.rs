@@ -38,6 +38,10 @@ impl Redaction {
         )
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn is_secret(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         self.0.iter().any(|pattern| glob(pattern, &name))

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use retryrmq::{BasicProperties, types::FieldTable, visible};
 use retryrmq_operator::{
-    decoding::{Format, Hints, decode},
+    decoding::{Decoded, Format, Hints, decode},
     pattern::glob,
 };
 use serde_json::Value;
@@ -145,6 +145,16 @@ impl Masks {
                 remark = "It has no fields to mask, and the policy file masks fields of this queue: so it is hidden.".to_owned();
                 String::new()
             }
+            _ if !self.names.is_empty() && is_almost_json(&decoded) => {
+                remark = format!(
+                    "It would be JSON, and is none{}: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.",
+                    match &decoded.breaks_off {
+                        Some(end) => format!(" (byte {})", end.byte),
+                        None => String::new(),
+                    }
+                );
+                String::new()
+            }
             (_, Format::Empty) => String::new(),
             (Some(Value::String(text)), _) => visible::block(text).into_owned(),
             (Some(other), _) => other.to_string(),
@@ -193,6 +203,18 @@ fn has_fields(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_fields),
         _ => false,
     }
+}
+
+/// Whether its fields are there for whoever reads it, and were not for the decoder.
+fn is_almost_json(decoded: &Decoded<'_>) -> bool {
+    let Some(Value::String(text)) = &decoded.value else {
+        return false;
+    };
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let end = decoded.breaks_off.as_ref();
+    decoded.format == Format::Text
+        && (text.starts_with(['{', '['])
+            || end.is_some_and(|end| end.within == Format::Json.name()))
 }
 
 fn is_ours(name: &str) -> bool {
@@ -254,6 +276,24 @@ mod tests {
         assert_eq!(shown("payments", false, b"[[\"card 4711\"]]").text, "");
         assert_eq!(shown("orders", false, b"card 4711").text, "card 4711");
         assert_eq!(shown("orders", false, b"\x1b[31m\xff").text, "");
+        // What only people can read as JSON.
+        for body in [
+            "{\"password\": \"4711\", \"score\": NaN}",
+            "{\"password\": \"4711\"}\n{\"id\": 7}",
+            " {\"password\": \"4711\",}",
+            "[{'password': '4711'}]",
+            "\u{feff}{\"password\": \"4711\"}",
+        ] {
+            let hidden = shown("orders", false, body.as_bytes());
+            assert_eq!(hidden.text, "", "{body}");
+            assert!(hidden.remark.contains("is none"), "{body}: {hidden:?}");
+        }
+        let said = plain.clone().with_content_type("application/json".into());
+        let open = Masks::of(&page, "orders", "orders", false);
+        assert_eq!(open.body(b"password=4711", &said).text, "");
+        let all: Configuration = toml::from_str("redact = []").unwrap();
+        let nothing = Masks::of(&all, "orders", "orders", false);
+        assert_eq!(nothing.body(b"{4711}", &plain).text, "{4711}");
         // What was parked elsewhere is masked as where it belongs, and where that is not known by every rule.
         let elsewhere = |queue: &str, home: &str| {
             let masks = Masks::of(&page, queue, home, false);
