@@ -160,8 +160,14 @@ impl<'a> Doing<'a> {
                 resend = resend.to(to);
             }
             let letter = ordered.letter(&record);
-            if let Some(why) = foreign::obstacle(letter.as_ref(), resend.target()) {
-                return self.unfit(ordered, (place, &record, &resend), &why).await;
+            let of_it = |why: String| format!("{}: {why}", handle(place, &record));
+            let fault = match resend.obstacle() {
+                Some(why) => Some(Fault::failed(of_it(why))),
+                None => foreign::obstacle(letter.as_ref(), resend.target())
+                    .map(|why| Fault::not_found(of_it(why))),
+            };
+            if let Some(fault) = fault {
+                return self.unfit(ordered, (place, &record, &resend), fault).await;
             }
             if let Some(letter) = &letter {
                 if self.first.is_some() && !foreign::keeps_marks(letter) {
@@ -241,9 +247,8 @@ impl<'a> Doing<'a> {
         &mut self,
         ordered: &mut Ordered,
         (place, record, resend): (usize, &Record, &Resend),
-        why: &str,
+        fault: Fault,
     ) -> Result<Go, Fault> {
-        let fault = Fault::not_found(format!("{}: {why}", handle(place, record)));
         if self.named {
             self.flush(ordered).await?;
         }

@@ -74,11 +74,6 @@ impl Editor {
         output: &Output,
     ) -> Result<Option<(Content, Saved)>, Fault> {
         let name = name(place, record);
-        if let Some(mended) = record.message().mended() {
-            return Err(Fault::failed(format!(
-                "{name} cannot be edited, because it could not be read as it is ({mended}); nothing was changed"
-            )));
-        }
         let cannot = |why: io::Error| Fault::failed(format!("cannot write a file to edit: {why}"));
         let original = text_of(resend, &name);
         let mut builder = tempfile::Builder::new();

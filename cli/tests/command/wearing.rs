@@ -326,6 +326,49 @@ async fn a_look_copies_no_message_whose_names_were_mended() {
     .await;
 }
 
+/// What it was would be gone.
+#[tokio::test]
+async fn a_replay_sends_no_message_whose_names_were_mended() {
+    on_every_broker(|broker| async move {
+        for to in [&["--to", "elsewhere"][..], &[]] {
+            let desk = stage(&broker, None, FieldTable::default()).await;
+            for queue in [QUEUE, "elsewhere"] {
+                desk.amqp.declare(queue, QueueType::Quorum).await;
+            }
+            let url = desk.vhost.url().to_owned();
+            let published = tokio::task::spawn_blocking(move || {
+                RawPublisher::connect(&url).publish(&Hostile::header_key(), PARKED, b"mended");
+            });
+            published.await.unwrap();
+            desk.amqp.publish_with(PARKED, "sound", id("sound")).await;
+            desk.holds(PARKED, 2).await;
+            let all = ["parked", "replay", QUEUE, "--all"];
+            for (rehearsal, says) in [
+                (&["--dry-run"][..], "1 message"),
+                (&[], "1 message replayed"),
+            ] {
+                let words = [&all[..], to, rehearsal].concat();
+                let done = desk.run(&words).await.exits(1);
+                assert!(
+                    done.err.contains("not UTF-8") && done.err.contains(says),
+                    "{done:#?}"
+                );
+            }
+            desk.holds(PARKED, 1).await;
+            desk.holds(to.last().unwrap_or(&QUEUE), 1).await;
+            // Whoever names it is told the same.
+            let words = ["--json", "parked", "ls", QUEUE];
+            let mark = desk.run(&words).await.exits(0).lines()[0]["mark"].clone();
+            let handle = format!("#1={}", &mark.as_str().unwrap()[..8]);
+            let words = ["parked", "replay", QUEUE, &handle];
+            let done = desk.run(&words).await.exits(1);
+            assert!(done.err.contains("shovel"), "{done:#?}");
+            desk.holds(PARKED, 1).await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_replay_leaves_nothing_out() {
     on_every_broker(|broker| async move {

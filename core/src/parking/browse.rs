@@ -189,7 +189,7 @@ impl Browse {
                     message_id = record.received.message_id(),
                     mark = record.mark,
                     "this message cannot be put back as a fresh copy, because {why}: each look at it spends a delivery, and a \
-                     delivery limit may take it; replay or drop it"
+                     delivery limit may take it; take it out of the queue"
                 );
             }
             self.held.insert(tag, renewable);
@@ -224,7 +224,7 @@ impl Browse {
     pub(super) fn obstacle(&self, delivery: &Delivery) -> Option<String> {
         if let Some(mended) = self.supply.mended(delivery.delivery_tag) {
             return Some(format!(
-                "a copy, a replayed one as well, has it only as it could be read ({mended})"
+                "a copy would have it only as it could be read ({mended})"
             ));
         }
         let is_renewable = self.copies.is_renewable(delivery);
@@ -259,7 +259,8 @@ impl Browse {
     ///
     /// # Errors
     /// - [`ErrorKind::Unroutable`] if the work queue does not exist, and those of publishing: the message stays parked
-    /// - [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already
+    /// - [`ErrorKind::InvalidOption`] for a record of another walk, or one that was replayed or dropped already, or one that could not be
+    ///   [read as it is](crate::Message::mended)
     /// - [`ErrorKind::ConnectionLost`] if the connection was lost: the message is still parked, and may also be in the work queue
     ///
     /// The latter can also happen if the future is dropped before it is done.

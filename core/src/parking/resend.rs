@@ -18,8 +18,10 @@ use crate::{
     visible,
 };
 
+/// How all queues of the service begin.
+const SERVICE: &str = "retryrmq.";
 /// How the streams and reports of `retryrmq serve` begin: names that users of the service do not give.
-const SERVICE: &str = "retryrmq.serve.";
+const REPORTS: &str = "retryrmq.serve.";
 
 /// A parked message to send back, and how.
 #[derive(Clone, Debug)]
@@ -137,6 +139,27 @@ impl Resend {
         &self.record
     }
 
+    /// Why a copy would be another message, so that it is not sent; `None` if it is whole. A parked message that could not be
+    /// [read as it is](crate::Message::mended) is sent only with the [`content`](Self::content) that you give it.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<String> {
+        let table = self.record.received.properties.headers();
+        let mended = match self.record.received.mended.as_deref() {
+            Some(mended) if !self.edited => mended,
+            // Only a queue of the service publishes it anew, with its own routing key.
+            None if self.target().starts_with(SERVICE)
+                && table.as_ref().is_some_and(headers::has_odd_key) =>
+            {
+                "the routing key is not UTF-8"
+            }
+            _ => return None,
+        };
+        Some(format!(
+            "it could not be read as it is ({mended}), and a copy would be another message; it is still parked: drop it, or move it with \
+             a shovel, which leaves it as it is"
+        ))
+    }
+
     /// Whether [`content`](Self::content) was given.
     #[must_use]
     pub fn is_edited(&self) -> bool {
@@ -199,10 +222,15 @@ impl Browse {
     /// the deed. What only the broker knows, such as whether the queue exists, shows when it is sent.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, or for a message of another walk. It stays parked.
+    /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, for a message of another walk, or for one that has
+    /// an [obstacle](Resend::obstacle). It stays parked.
     pub fn would_send(&self, message: &Resend) -> Result<()> {
         self.tag(&message.record)?;
-        self.may_go_to(&message.record, message.target())
+        self.may_go_to(&message.record, message.target())?;
+        match message.obstacle() {
+            Some(why) => Err(Error::new(ErrorKind::InvalidOption, why)),
+            None => Ok(()),
+        }
     }
 
     /// Whether a record of another walk is a message that this walk sent back and that was parked again.
@@ -275,7 +303,7 @@ impl Browse {
                 "what is sent to `{queue}` is parked again, with another reason; replay it to the queue where it failed, which its record names"
             ));
         }
-        if queue.starts_with(SERVICE) {
+        if queue.starts_with(REPORTS) {
             return refused(format!(
                 "`{}` belongs to `retryrmq serve`, which would not handle the message: replay it to the queue where it failed",
                 visible::line(queue)

@@ -202,6 +202,18 @@ pub(crate) fn first_routing_key(death: &FieldTable) -> Option<String> {
     }
 }
 
+/// Whether the routing key with which a message was first published is no text, so that only its death has it whole.
+pub(crate) fn has_odd_key(headers: &FieldTable) -> bool {
+    let oldest = deaths(headers).pop();
+    match oldest.and_then(|death| death.inner().get("routing-keys")) {
+        Some(AMQPValue::FieldArray(keys)) => {
+            let first = keys.as_slice().first();
+            first.is_some_and(|key| text(key).is_none())
+        }
+        _ => false,
+    }
+}
+
 /// Hashes a value with its type, so that values are equal only if everything in them is.
 pub(crate) fn hash(value: &AMQPValue, hasher: &mut impl Hasher) {
     std::mem::discriminant(value).hash(hasher);
