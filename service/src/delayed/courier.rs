@@ -6,8 +6,8 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome, Publish,
-    Subscription, visible,
+    BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome,
+    ParkReason, Publish, Subscription, visible,
 };
 use tokio::{
     sync::watch,
@@ -208,6 +208,9 @@ impl Courier {
                 let (courier, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
                 let bounds = bounds.clone();
                 on_their_way.spawn(async move {
+                    if let Some(parked) = courier.refuse(&delivery.message).await {
+                        return subscription.settle([(delivery.token, parked)]);
+                    }
                     match courier.see_through(&delivery.message, bounds).await {
                         Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
                         Fate::Returned => subscription.give_back([delivery.token]),
@@ -289,6 +292,27 @@ impl Courier {
         warn!(%error, "the exchanges of [delayed] cannot be served; it is tried again");
         let why = format!("{NAME} are not all taken: {error}");
         self.health.ended(NAME, Some(why));
+    }
+
+    /// The end of a message that could not be read as it is; nothing for any other. A copy would be another message, for other queues: so it is
+    /// rejected, and its queue dead-letters it to the parking queue byte for byte.
+    async fn refuse(&self, message: &Message) -> Option<Outcome> {
+        let mended = message.mended()?;
+        let why = format!(
+            "it cannot be published as it is ({mended}); let its publisher write names in UTF-8 and flatter headers, and send it again"
+        );
+        let outcome = Outcome::Park {
+            reason: ParkReason::Undecodable,
+            failure: Failure::new(why).of_type("NotDelayed"),
+        };
+        let failed = Failed::of_queue(message, DELAYED_QUEUE);
+        if let Ok(retrier) = self.retriers.of(DELAYED_QUEUE)
+            && let Some(decision) = retrier.decide(&failed, &outcome)
+        {
+            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
+        }
+        self.metrics.delayed("parked");
+        Some(outcome)
     }
 
     /// Returns when the message is published, waits or is parked, or when it is to go back.

@@ -12,6 +12,7 @@ use std::{
 use futures_util::StreamExt;
 use retryrmq_harness::{
     Amqp, Broker, QueueType, Version, Vhost, eventually,
+    hostile::{RawPublisher, entry, flag, long, properties, short},
     lapin::{
         BasicProperties, ExchangeKind,
         message::Delivery,
@@ -440,6 +441,69 @@ async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wa
         // Its headers leave no room for the sentence.
         let kind = parked.header_text("x-retry-error-type");
         assert_eq!(kind.as_deref(), Some("NotDelayed"));
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// A copy could have their names only as they were mended, and would go to other queues, or be taken for another message.
+#[tokio::test]
+async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_copy() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let bound = amqp.channel().queue_bind(
+            "due".into(),
+            "shop".into(),
+            "#".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.unwrap();
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let url = vhost.url().to_owned();
+        let published = tokio::task::spawn_blocking(move || {
+            let mut publisher = RawPublisher::connect(&url);
+            let delay = long(&entry(b"x-delay", b'I', &100i32.to_be_bytes()));
+            let alone = properties(flag::HEADERS, &delay);
+            publisher.publish_raw("orders", b"order.m\xfcller", &alone, b"key");
+            let named = [&delay[..], &short(b"\xfa\x01")].concat();
+            let named = properties(flag::HEADERS | flag::CORRELATION_ID, &named);
+            publisher.publish_raw("orders", b"order.x", &named, b"name");
+        });
+        published.await.unwrap();
+        replica
+            .counts(r#"retryrmq_serve_delayed_total{result="parked"}"#, 2)
+            .await;
+        eventually(PATIENCE, "both are parked", || async {
+            amqp.depth(PARKED).await == Some(2)
+        })
+        .await;
+        let client = retryrmq::Client::connect(vhost.url()).await.unwrap();
+        let mut browse = client.parked(DELAYED).browse().await.unwrap();
+        while let Some(record) = browse.next().await.unwrap() {
+            let message = record.message();
+            match message.body() {
+                b"key" => {
+                    let keys = format!("{:?}", message.headers().unwrap().inner()["x-death"]);
+                    let whole = AMQPValue::LongString(b"order.m\xfcller"[..].into());
+                    assert!(keys.contains(&format!("{whole:?}")), "{keys}");
+                }
+                _ => assert_eq!(message.mended(), Some("correlation_id is not UTF-8")),
+            }
+            let why = browse.replay(&record).await.unwrap_err().to_string();
+            assert!(
+                why.contains("not UTF-8") && why.contains("still parked"),
+                "{why}"
+            );
+        }
+        browse.close().await.unwrap();
+        client.close().await;
+        assert_eq!(amqp.depth(PARKED).await, Some(2));
+        assert_eq!(amqp.depth("due").await, Some(0));
         assert!(replica.end().await.success());
     })
     .await;
