@@ -197,6 +197,35 @@ url = "{}"
 }
 
 #[tokio::test]
+async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
+    let server = Server::chokes_on("poison").await;
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
+    let desk = alone(&text, folder.path()).await;
+    desk.tell(parked("poison"));
+    server.after(2).await;
+    for fine in ["f1", "f2"] {
+        desk.tell(parked(fine));
+    }
+    eventually(PATIENCE, "all others arrive", || async {
+        let counts = desk.counts();
+        match (counts.channels["a"].sent, counts.outbox) {
+            (2, 1) => Ok(()),
+            _ => Err(format!("{counts:?}")),
+        }
+    })
+    .await;
+    // Nor in what the next one begins with.
+    desk.stop().await;
+    let desk = alone(&text, folder.path()).await;
+    desk.tell(parked("f3"));
+    eventually(PATIENCE, "another one arrives", || async {
+        desk.counts().channels["a"].sent == 1
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_cannot_succeed_is_given_up_and_no_other_host_is_told() {
     let elsewhere = Server::start([]).await;
     let gone = Server::start([Answer::Status(404)]).await;

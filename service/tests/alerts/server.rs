@@ -50,14 +50,25 @@ pub(crate) struct Server {
 
 struct Inner {
     answers: Mutex<VecDeque<Answer>>,
+    chokes_on: Option<&'static str>,
     requests: Mutex<Vec<Request>>,
 }
 
 impl Server {
     /// Answers these, in order, and then 202.
     pub(crate) async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self::serve(answers.into_iter().collect(), None).await
+    }
+
+    /// Answers 500 to whatever contains this text, and 202 to everything else.
+    pub(crate) async fn chokes_on(text: &'static str) -> Self {
+        Self::serve(VecDeque::new(), Some(text)).await
+    }
+
+    async fn serve(answers: VecDeque<Answer>, chokes_on: Option<&'static str>) -> Self {
         let inner = Arc::new(Inner {
-            answers: Mutex::new(answers.into_iter().collect()),
+            answers: Mutex::new(answers),
+            chokes_on,
             requests: Mutex::default(),
         });
         let app = Router::new()
@@ -121,13 +132,19 @@ async fn answer(
     body: Bytes,
 ) -> Response {
     assert_eq!(method, Method::POST);
+    let chokes = inner
+        .chokes_on
+        .is_some_and(|text| String::from_utf8_lossy(&body).contains(text));
     inner.requests.lock().unwrap().push(Request {
         path: uri.to_string(),
         headers,
         body,
         at: std::time::Instant::now(),
     });
-    let answer = inner.answers.lock().unwrap().pop_front();
+    let answer = match chokes {
+        true => Some(Answer::Status(500)),
+        false => inner.answers.lock().unwrap().pop_front(),
+    };
     match answer {
         None => StatusCode::ACCEPTED.into_response(),
         Some(Answer::Status(status)) => (

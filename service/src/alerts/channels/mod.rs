@@ -2,6 +2,7 @@
 
 mod alertmanager;
 mod attempt;
+mod backlog;
 mod http;
 mod log;
 mod pagerduty;

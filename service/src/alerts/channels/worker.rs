@@ -1,20 +1,23 @@
 //! A task for each channel: what hangs or fails there holds up nobody else.
 
 use std::{
+    future::pending,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
-use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
 
-use super::{Line, attempt::Again};
+use super::{Line, attempt::Again, backlog::Backlog};
 use crate::alerts::{ChannelCounts, Notice};
 
-/// Notices that wait for one channel. The outbox of the engine holds as many.
+/// Notices that wait for one channel, and as many that were not looked at yet. The outbox of the engine holds as many.
 const WAITING: usize = 1_000;
-/// Between two tries at most.
-const LONGEST: Duration = Duration::from_secs(300);
 
 /// That a channel has taken a notice, or given it up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +56,32 @@ impl Worker {
         counts: Arc<Mutex<ChannelCounts>>,
         done: mpsc::UnboundedSender<Done>,
     ) -> Self {
-        let (notices, mut waiting) = mpsc::channel::<Notice>(WAITING);
+        let (notices, mut new) = mpsc::channel::<Notice>(WAITING);
         let task = tokio::spawn(async move {
-            while let Some(notice) = waiting.recv().await {
-                deliver(&name, &line, &notice, patience, &counts).await;
+            let mut backlog = Backlog::new(patience.pause);
+            loop {
+                let turn = backlog.next(Instant::now());
+                let place = tokio::select! {
+                    biased; // what is new may pass what was refused
+                    notice = new.recv(), if backlog.len() < WAITING => match notice {
+                        Some(notice) => {
+                            backlog.add(notice, Instant::now());
+                            continue;
+                        }
+                        None => return,
+                    },
+                    place = its_turn(turn) => place,
+                };
+                let notice = backlog.notice(place);
                 let number = notice.number;
+                match deliver(&name, &line, notice, patience, &counts).await {
+                    Fate::Taken => backlog.taken(place),
+                    Fate::GivenUp => backlog.given_up(place),
+                    Fate::Refused(wish) => {
+                        backlog.refused(place, wish, Instant::now(), fastrand::f64());
+                        continue;
+                    }
+                }
                 let channel = name.clone();
                 if done.send(Done { number, channel }).is_err() {
                     return; // nobody speaks here any more
@@ -73,51 +97,63 @@ impl Worker {
     }
 }
 
+/// What became of a try.
+enum Fate {
+    Taken,
+    GivenUp,
+    /// It is tried again, not before that.
+    Refused(Option<Duration>),
+}
+
+async fn its_turn(turn: Option<(usize, Instant)>) -> usize {
+    match turn {
+        Some((place, at)) => {
+            sleep_until(at).await;
+            place
+        }
+        None => pending().await,
+    }
+}
+
 async fn deliver(
     name: &str,
     line: &Line,
     notice: &Notice,
     patience: Patience,
     counts: &Mutex<ChannelCounts>,
-) {
+) -> Fate {
     let counted = |change: fn(&mut ChannelCounts)| {
         change(&mut counts.lock().unwrap_or_else(PoisonError::into_inner));
     };
-    let mut pause = patience.pause;
-    loop {
-        let refusal = match line.send(notice).await {
-            Ok(()) => return counted(|counts| counts.sent += 1),
-            Err(refusal) => refusal,
-        };
-        let age = Timestamp::now().duration_since(notice.at);
-        let is_old = Duration::try_from(age).is_ok_and(|age| age >= patience.give_up_after);
-        let wish = match refusal.again {
-            Again::Soon if !is_old => Duration::ZERO,
-            Again::NotBefore(wish) if !is_old => wish,
-            _ => {
-                counted(|counts| counts.failed += 1);
-                // The summary, too: this line is the last that anybody hears of it.
-                tracing::error!(
-                    channel = name,
-                    page = notice.page,
-                    kind = notice.kind.as_str(),
-                    summary = notice.summary,
-                    "an alert was not delivered and is given up: {}",
-                    refusal.why
-                );
-                return;
-            }
-        };
-        counted(|counts| counts.retried += 1);
-        tracing::warn!(
-            channel = name,
-            page = notice.page,
-            "an alert was not delivered and is tried again: {}",
-            refusal.why
-        );
-        // Replicas and channels that were refused together do not come back together.
-        let jitter = pause.mul_f64(fastrand::f64() * 0.2);
-        sleep((pause + jitter).max(wish)).await;
-        pause = (pause * 2).min(LONGEST);
-    }
+    let Err(refusal) = line.send(notice).await else {
+        counted(|counts| counts.sent += 1);
+        return Fate::Taken;
+    };
+    let age = Timestamp::now().duration_since(notice.at);
+    let is_old = Duration::try_from(age).is_ok_and(|age| age >= patience.give_up_after);
+    let wish = match refusal.again {
+        Again::Soon if !is_old => None,
+        Again::NotBefore(wish) if !is_old => Some(wish),
+        _ => {
+            counted(|counts| counts.failed += 1);
+            // The summary, too: this line is the last that anybody hears of it.
+            tracing::error!(
+                channel = name,
+                page = notice.page,
+                kind = notice.kind.as_str(),
+                summary = notice.summary,
+                "an alert was not delivered and is given up: {}",
+                refusal.why
+            );
+            return Fate::GivenUp;
+        }
+    };
+    counted(|counts| counts.retried += 1);
+    tracing::warn!(
+        channel = name,
+        page = notice.page,
+        "an alert was not delivered and is tried again: {}",
+        refusal.why
+    );
+    Fate::Refused(wish)
 }
