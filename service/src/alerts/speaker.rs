@@ -6,12 +6,15 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use jiff::Timestamp;
-use retryrmq::{Argument, Attempt, BasicProperties, Client, Messages, Publish};
+use retryrmq::{Argument, Attempt, BasicProperties, Client, Event, Messages, Publish};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, sleep_until, timeout},
@@ -63,7 +66,13 @@ pub(super) enum Outlet {
 /// Where reports come from.
 pub(super) enum Intake {
     Alone(mpsc::Receiver<Report>),
-    Queue(Client, String, Option<Messages>),
+    Queue {
+        client: Client,
+        queue: String,
+        messages: Option<Messages>,
+        /// How often its channel was lost. What it had delivered is back in the queue, and may be another one's.
+        losses: Arc<AtomicU64>,
+    },
 }
 
 impl Speaker {
@@ -83,7 +92,13 @@ impl Speaker {
                 ];
                 queue::declare(&client, &queue, arguments).await?;
                 let outlet = Outlet::Queue(client.clone(), queue.clone());
-                Ok((outlet, Intake::Queue(client, queue, None)))
+                let intake = Intake::Queue {
+                    client,
+                    queue,
+                    messages: None,
+                    losses: Arc::default(),
+                };
+                Ok((outlet, intake))
             }
         }
     }
@@ -118,17 +133,33 @@ impl Outlet {
 
 impl Intake {
     /// The next report, and what to acknowledge; waits for ever where there is none. `None` at the end.
-    async fn next(&mut self) -> Option<(Vec<u8>, Option<Report>, Option<Attempt>)> {
+    async fn next(&mut self) -> Option<(Option<Report>, Option<Attempt>)> {
         match self {
             Self::Alone(receiver) => {
                 let report = receiver.recv().await?;
-                Some((Vec::new(), Some(report), None))
+                Some((Some(report), None))
             }
-            Self::Queue(client, queue, messages) => loop {
+            Self::Queue {
+                client,
+                queue,
+                messages,
+                losses,
+            } => loop {
                 let open = match messages {
                     Some(open) => open,
                     None => {
-                        let consumer = client.consumer(queue.as_str()).prefetch(1).wait(false);
+                        let losses = Arc::clone(losses);
+                        let consumer = client
+                            .consumer(queue.as_str())
+                            .prefetch(1)
+                            // A copy would come behind later reports of its replica, and be taken for one that comes twice.
+                            .put_back_whole(true)
+                            .wait(false)
+                            .on_event(move |event| {
+                                if matches!(event, Event::Disconnected { .. }) {
+                                    losses.fetch_add(1, Ordering::Relaxed);
+                                }
+                            });
                         match consumer.messages().await {
                             Ok(open) => messages.insert(open),
                             Err(why) => {
@@ -140,24 +171,28 @@ impl Intake {
                     }
                 };
                 if let Some(attempt) = open.next().await {
-                    let body = attempt.message().body().to_vec();
-                    return Some((body, None, Some(attempt)));
+                    return Some((read(attempt.message().body()), Some(attempt)));
                 }
                 *messages = None;
+                losses.fetch_add(1, Ordering::Relaxed);
                 sleep(PAUSE).await;
             },
         }
     }
 
-    fn reconnects(&self) -> u64 {
+    fn losses(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
-            Self::Queue(client, ..) => client.reconnects(),
+            Self::Queue { losses, .. } => losses.load(Ordering::Relaxed),
         }
     }
 
     async fn close(self) {
-        if let Self::Queue(_, _, Some(messages)) = self {
+        if let Self::Queue {
+            messages: Some(messages),
+            ..
+        } = self
+        {
             messages.close().await;
         }
     }
@@ -182,8 +217,8 @@ struct Seat {
     saved: Instant,
     heard: Instant,
     ticked: Option<Instant>,
-    /// How often the client had lost its connection when the seat was taken.
-    reconnects: u64,
+    /// Those of the intake when the seat was taken.
+    losses: u64,
 }
 
 impl Office {
@@ -208,7 +243,7 @@ impl Office {
     }
 
     pub(super) async fn run(mut self, mut intake: Intake, mut closing: watch::Receiver<bool>) {
-        let may_lapse = matches!(intake, Intake::Queue(..));
+        let may_lapse = matches!(intake, Intake::Queue { .. });
         loop {
             let heard = self.seat.as_ref().map(|seat| seat.heard);
             let lapse = heard
@@ -223,22 +258,18 @@ impl Office {
                     }
                 },
                 next = intake.next() => match next {
-                    Some((body, report, attempt)) => {
-                        let report = report.or_else(|| read(&body));
+                    Some((report, attempt)) => {
+                        let losses = intake.losses();
                         let is_redelivered = attempt.as_ref().is_some_and(|a| a.message().redelivered());
-                        let reconnects = intake.reconnects();
-                        let is_stale = |seat: &Seat| is_redelivered || seat.reconnects != reconnects;
+                        let is_stale = |seat: &Seat| is_redelivered || seat.losses != losses;
                         if self.seat.as_ref().is_some_and(is_stale) {
                             self.rise(); // another one may have spoken meanwhile
                         }
-                        match self.hear(report, reconnects).await {
-                            Ok(()) => if let Some(attempt) = attempt { attempt.ack() },
-                            Err(why) => {
-                                tracing::error!("alerts wait: {why}");
-                                self.rise();
-                                drop(attempt); // it goes back to its queue
-                                sleep(PAUSE).await;
-                            }
+                        // Otherwise it goes back to its queue.
+                        if self.hear_at_last(&report, losses, &intake, &mut closing).await
+                            && let Some(attempt) = attempt
+                        {
+                            attempt.ack();
                         }
                     }
                     None => break,
@@ -251,14 +282,42 @@ impl Office {
         intake.close().await;
     }
 
+    /// Takes in a report as soon as the state can be kept. `false`: it is another one's by now, or this is the end.
+    async fn hear_at_last(
+        &mut self,
+        report: &Option<Report>,
+        losses: u64,
+        intake: &Intake,
+        closing: &mut watch::Receiver<bool>,
+    ) -> bool {
+        // Given back it would come again at once, and before RabbitMQ 4.3 each return counts towards the limit of deliveries.
+        while intake.losses() == losses {
+            match self.hear(report.clone(), losses).await {
+                Ok(()) => return true,
+                Err(why) => tracing::error!("alerts wait: {why}"),
+            }
+            self.rise();
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = closed(closing) => return false,
+            }
+        }
+        false
+    }
+
     /// Takes in a report; after `Ok` it may be acknowledged.
-    async fn hear(&mut self, report: Option<Report>, reconnects: u64) -> Result<(), String> {
+    async fn hear(&mut self, report: Option<Report>, losses: u64) -> Result<(), String> {
+        let mut notices = Vec::new();
         let mut seat = match self.seat.take() {
             Some(seat) => seat,
-            None => self.sit_down(reconnects).await?,
+            None => {
+                let seat = self.sit_down(losses).await?;
+                // What the last speaker could not deliver, perhaps for the second time.
+                notices = seat.engine.outbox();
+                seat
+            }
         };
         let now = Timestamp::now();
-        let mut notices = Vec::new();
         if let Some(report) = report {
             notices.extend(seat.engine.on(Input::Told(report), now));
         }
@@ -282,7 +341,7 @@ impl Office {
         Ok(())
     }
 
-    async fn sit_down(&self, reconnects: u64) -> Result<Seat, String> {
+    async fn sit_down(&self, losses: u64) -> Result<Seat, String> {
         let settings = self.settings.clone();
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
@@ -298,21 +357,16 @@ impl Office {
             let worker = Worker::start(name.clone(), line, self.patience, counts, sender.clone());
             (name.clone(), worker)
         });
-        let mut seat = Seat {
+        tracing::info!("this replica tells people of alerts from now on");
+        Ok(Seat {
             workers: workers.collect(),
             done,
             saved: Instant::now(),
             heard: Instant::now(),
             ticked: None,
-            reconnects,
+            losses,
             engine,
-        };
-        tracing::info!("this replica tells people of alerts from now on");
-        // What the last speaker could not deliver, perhaps for the second time.
-        for notice in seat.engine.outbox() {
-            seat.say(notice);
-        }
-        Ok(seat)
+        })
     }
 
     /// Falls silent.

@@ -1,17 +1,17 @@
 //! Each channel against a real server.
 
 use std::{
-    sync::{Mutex, Once},
+    sync::{Arc, Mutex, Once, atomic::Ordering},
     time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use retryrmq_harness::eventually;
-use retryrmq_serve::alerts::Silence;
+use retryrmq_serve::alerts::{Desk, FileMemory, Memory, Silence, Speaker};
 use ring::hmac;
 
 use crate::{
-    PATIENCE, WAKE, alone, configuration,
+    Fragile, PATIENCE, WAKE, alone, configuration,
     mail::MailServer,
     parked,
     server::{Answer, Server},
@@ -344,6 +344,33 @@ async fn what_was_not_delivered_is_delivered_by_the_next_one() {
     desk.tell(parked("f2"));
     server.after(3).await;
     assert_eq!(server.requests()[2].json()["fingerprint"], "f2");
+}
+
+#[tokio::test]
+async fn nobody_is_told_anything_before_the_state_can_be_kept() {
+    let server = Server::start([Answer::RetryAfter(503, 3_000)]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
+    let desk = alone(&text, folder.path()).await;
+    desk.tell(parked("f1"));
+    server.after(1).await;
+    desk.stop().await;
+    let memory = Fragile::new(FileMemory::new(folder.path().join("state")), false);
+    memory.loads.store(true, Ordering::Relaxed);
+    let kept = Arc::clone(&memory) as Arc<dyn Memory>;
+    let desk = Desk::start(&configuration(&text), kept, Speaker::Alone)
+        .await
+        .unwrap();
+    desk.tell(parked("f2"));
+    memory.has_failed(3).await;
+    assert_eq!(server.requests().len(), 1);
+    memory.saves.store(true, Ordering::Relaxed);
+    let told = server.notices(2).await;
+    assert_eq!(
+        [&told[0]["fingerprint"], &told[1]["fingerprint"]],
+        ["f1", "f2"]
+    );
+    desk.stop().await;
 }
 
 #[tokio::test]

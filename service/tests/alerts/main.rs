@@ -6,11 +6,20 @@ mod orphans;
 mod replicas;
 mod server;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
+use futures_util::future::BoxFuture;
+use retryrmq_harness::eventually;
 use retryrmq_serve::{
     Happening, Obituary,
-    alerts::{Configuration, Desk, FileMemory, Handle, Speaker},
+    alerts::{Configuration, Desk, FileMemory, Handle, Memory, Speaker},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,6 +36,58 @@ async fn alone(text: &str, folder: &Path) -> Handle {
     Desk::start(&configuration(text), memory, Speaker::Alone)
         .await
         .expect("it starts")
+}
+
+/// A memory that fails when it is told to.
+struct Fragile<M> {
+    inner: M,
+    loads: AtomicBool,
+    saves: AtomicBool,
+    failed: AtomicU64,
+}
+
+impl<M: Memory> Fragile<M> {
+    fn new(inner: M, works: bool) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            loads: works.into(),
+            saves: works.into(),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// Waits until it has failed so many times more.
+    async fn has_failed(&self, times: u64) {
+        let before = self.failed.load(Ordering::Relaxed);
+        eventually(PATIENCE, "the memory fails", || async {
+            self.failed.load(Ordering::Relaxed) >= before + times
+        })
+        .await;
+    }
+
+    fn check(&self, works: &AtomicBool) -> Result<(), String> {
+        if works.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        Err("the state cannot be kept now".to_owned())
+    }
+}
+
+impl<M: Memory> Memory for Fragile<M> {
+    fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
+        Box::pin(async {
+            self.check(&self.loads)?;
+            self.inner.load().await
+        })
+    }
+
+    fn save(&self, value: Vec<u8>) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            self.check(&self.saves)?;
+            self.inner.save(value).await
+        })
+    }
 }
 
 const WAKE: &str = "[[rules]]\nname = \"all\"\nseverity = \"wake\"\n";

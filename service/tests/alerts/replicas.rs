@@ -2,12 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use retryrmq::Client;
 use retryrmq_harness::{
-    Vhost, eventually,
+    Policy, Vhost, eventually,
     lapin::{
         BasicProperties,
         options::{BasicGetOptions, BasicPublishOptions},
@@ -15,10 +15,10 @@ use retryrmq_harness::{
     on_every_broker,
 };
 use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
-    PATIENCE, WAKE, configuration, parked,
+    Fragile, PATIENCE, WAKE, configuration, parked,
     server::{Answer, Server},
 };
 
@@ -32,8 +32,14 @@ struct Replica {
 
 impl Replica {
     async fn start(vhost: &Vhost, text: &str) -> Self {
+        Self::with(vhost, text, true).await.0
+    }
+
+    /// With a memory that works or fails.
+    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<Fragile<BrokerMemory>>) {
         let client = Client::connect(vhost.url()).await.unwrap();
-        let memory = Arc::new(BrokerMemory::new(client.clone(), STATE));
+        let fragile = Fragile::new(BrokerMemory::new(client.clone(), STATE), works);
+        let memory = Arc::clone(&fragile) as Arc<dyn Memory>;
         let speaker = Speaker::Elected {
             client: client.clone(),
             queue: REPORTS.to_owned(),
@@ -41,7 +47,13 @@ impl Replica {
         let desk = Desk::start(&configuration(text), memory, speaker)
             .await
             .unwrap();
-        Self { client, desk }
+        (Self { client, desk }, fragile)
+    }
+
+    /// In good order.
+    async fn leave(self) {
+        self.desk.stop().await;
+        self.client.close().await;
     }
 
     /// Without a farewell, as by SIGKILL: nothing is saved, and its connections are gone.
@@ -150,8 +162,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
                 .unwrap();
         }
         let three = Replica::start(&vhost, &text).await;
-        other.desk.stop().await;
-        other.client.close().await;
+        other.leave().await;
         eventually(PATIENCE, "the third one speaks", || async {
             three.speaks()
         })
@@ -159,6 +170,42 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         three.desk.tell(parked("f1"));
         assert_eq!(server.notices(5).await[4]["trigger"], "again");
         three.desk.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        // Reports that are given back for each failure are dropped, where a return counts.
+        let strict = Policy::new("^retryrmq.serve.alerts$", json!({"delivery-limit": 4}));
+        vhost.put_policy("strict", &strict).await.unwrap();
+        let server = Server::start([]).await;
+        let text = format!("{WAKE}[channels.a.webhook]\nurl = \"{}\"\n", server.url);
+        let (one, memory) = Replica::with(&vhost, &text, false).await;
+        // Each in a report of its own.
+        for fingerprint in ["f1", "f2", "f3"] {
+            one.desk.tell(parked(fingerprint));
+            memory.has_failed(2).await;
+        }
+        // A second return would make a copy, which comes behind all others.
+        one.leave().await;
+        let (two, memory) = Replica::with(&vhost, &text, false).await;
+        memory.has_failed(2).await;
+        two.leave().await;
+        let (three, memory) = Replica::with(&vhost, &text, false).await;
+        memory.has_failed(2).await;
+        memory.loads.store(true, Ordering::Relaxed);
+        memory.saves.store(true, Ordering::Relaxed);
+        let told = server.notices(3).await;
+        let told: Vec<&str> = told
+            .iter()
+            .filter_map(|one| one["fingerprint"].as_str())
+            .collect();
+        assert_eq!(told, ["f1", "f2", "f3"]);
+        assert_eq!(three.desk.counts().repeated, 0);
+        three.leave().await;
     })
     .await;
 }
