@@ -80,7 +80,7 @@ pub(crate) struct Running(Arc<Mutex<Option<Office>>>);
 
 #[derive(Debug)]
 struct Office {
-    handle: Arc<Handle>,
+    handle: Handle,
     watch: Option<Watch>,
 }
 
@@ -98,23 +98,28 @@ impl Running {
     /// # Errors
     /// A sentence: alerts are off, or what [`Handle::silence`] says.
     pub(crate) fn silence(&self, silence: alerts::Silence) -> Result<(), String> {
-        let handle = self.handle().ok_or(
-            "there is nothing to silence: the policy file has no [alerts], so nobody is told of anything",
-        )?;
-        handle.silence(silence)
+        self.with(|handle| handle.silence(silence)).unwrap_or_else(|| {
+            Err("there is nothing to silence: the policy file has no [alerts], so nobody is told of anything".to_owned())
+        })
     }
 
     /// The silences that hold, where this replica speaks.
     pub(crate) fn silences(&self) -> Vec<alerts::Silence> {
-        self.handle()
-            .map(|handle| handle.silences())
-            .unwrap_or_default()
+        self.with(Handle::silences).unwrap_or_default()
     }
 
-    fn handle(&self) -> Option<Arc<Handle>> {
-        self.lock()
-            .as_ref()
-            .map(|office| Arc::clone(&office.handle))
+    /// Asks the alerts, if there are any. Nobody has them for longer than that, so they can always be ended.
+    fn with<T>(&self, ask: impl FnOnce(&Handle) -> T) -> Option<T> {
+        self.lock().as_ref().map(|office| ask(&office.handle))
+    }
+
+    /// Ends what runs: what was told is reported, and another replica speaks.
+    async fn stop(&self) {
+        let office = self.lock().take();
+        if let Some(Office { handle, watch }) = office {
+            drop(watch);
+            handle.stop().await;
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Office>> {
@@ -194,7 +199,7 @@ impl Reporting {
             },
             None => None,
         };
-        let handle = Arc::new(Desk::start(&configuration, memory, speaker).await?);
+        let handle = Desk::start(&configuration, memory, speaker).await?;
         *self.running.lock() = Some(Office { handle, watch });
         Ok(troubles)
     }
@@ -263,22 +268,13 @@ impl Reporting {
                 happening = next(news) => happening,
                 happening = next(&mut troubles) => happening,
             };
-            if let Some(handle) = self.running.handle() {
-                handle.tell(happening);
-            }
+            self.running.with(|handle| handle.tell(happening));
         }
     }
 
     /// Ends what runs: what was told is reported, and another replica speaks.
     pub(crate) async fn stop(&self) {
-        let office = self.running.lock().take();
-        let Some(Office { handle, watch }) = office else {
-            return;
-        };
-        drop(watch);
-        if let Some(handle) = Arc::into_inner(handle) {
-            handle.stop().await;
-        }
+        self.running.stop().await;
     }
 }
 
@@ -290,5 +286,55 @@ async fn next(told: &mut Option<mpsc::Receiver<Happening>>) -> Happening {
             None => pending().await,
         },
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+    use crate::{Obituary, alerts::FileMemory};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn alerts_end_in_good_order_whoever_looks_at_them_meanwhile() {
+        for _ in 0..10 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("state");
+            let memory = Arc::new(FileMemory::new(&path));
+            let alerts = alerts::Configuration::default();
+            let handle = Desk::start(&alerts, memory, Speaker::Alone).await.unwrap();
+            let running = Running::default();
+            *running.lock() = Some(Office {
+                handle,
+                watch: None,
+            });
+            let ended = Arc::new(AtomicBool::new(false));
+            let look = || {
+                let (running, ended) = (running.clone(), Arc::clone(&ended));
+                thread::spawn(move || {
+                    while !ended.load(Ordering::Relaxed) {
+                        running.silences();
+                    }
+                })
+            };
+            let looking = [look(), look(), look(), look()];
+            let death = Obituary {
+                fingerprint: "told-last".to_owned(),
+                ..Obituary::default()
+            };
+            let told = Happening::Parked(Box::new(death));
+            running.with(|handle| handle.tell(told)).unwrap();
+            running.stop().await;
+            ended.store(true, Ordering::Relaxed);
+            for looking in looking {
+                looking.join().unwrap();
+            }
+            let state = std::fs::read_to_string(path).unwrap_or_default();
+            assert!(state.contains("told-last"), "{state}");
+        }
     }
 }
