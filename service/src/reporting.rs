@@ -29,8 +29,6 @@ pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
 
 /// The pause before alerts that could not begin are tried again.
 const AGAIN: Duration = Duration::from_secs(15);
-/// Troubles that wait to be told.
-const TROUBLES: usize = 1_000;
 
 /// The sections of the policy file that are about telling people.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -148,18 +146,17 @@ impl Reporting {
                 true => news.or_else(|| Some(self.feed.listen())),
                 false => None,
             };
-            let mut troubles = None;
+            let mut begun = false;
             if wanted.wants_anything() {
                 match self.begin(client, &wanted).await {
-                    Ok(told) => troubles = Some(told),
+                    Ok(()) => begun = true,
                     Err(why) => warn!(why, "the alerts cannot begin, and are tried again"),
                 }
             }
-            let begun = troubles.is_some();
             let mut nobody = None;
             let heard = if begun { &mut news } else { &mut nobody };
             tokio::select! {
-                () = self.hand_on(heard, troubles) => {}
+                () = self.hand_on(heard) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
                     while books.changed().await.is_ok() {
@@ -174,42 +171,35 @@ impl Reporting {
         }
     }
 
-    async fn begin(
-        &self,
-        client: &Client,
-        wanted: &Sections,
-    ) -> Result<mpsc::Receiver<Happening>, String> {
+    async fn begin(&self, client: &Client, wanted: &Sections) -> Result<(), String> {
         let configuration = wanted.alerts.clone().unwrap_or_default();
         let memory = Arc::new(BrokerMemory::new(client.clone(), STATE_QUEUE));
         let speaker = Speaker::Elected {
             client: client.clone(),
             queue: REPORTS_QUEUE.to_owned(),
         };
-        let (tell, troubles) = mpsc::channel(TROUBLES);
-        let watch = match &wanted.orphans {
-            Some(watched) => match self.watch(client, watched, tell) {
-                Ok(watch) => Some(watch),
-                Err(why) => {
-                    warn!(
-                        why,
-                        "queues are not watched; what is parked is told all the same"
-                    );
-                    None
-                }
-            },
-            None => None,
-        };
         let handle = Desk::start(&configuration, memory, speaker).await?;
-        *self.running.lock() = Some(Office { handle, watch });
-        Ok(troubles)
+        *self.running.lock() = Some(Office {
+            handle,
+            watch: None,
+        });
+        if let Some(watched) = &wanted.orphans {
+            match self.watch(client, watched) {
+                Ok(watch) => {
+                    if let Some(office) = &mut *self.running.lock() {
+                        office.watch = Some(watch);
+                    }
+                }
+                Err(why) => warn!(
+                    why,
+                    "queues are not watched; what is parked is told all the same"
+                ),
+            }
+        }
+        Ok(())
     }
 
-    fn watch(
-        &self,
-        client: &Client,
-        watched: &orphans::Configuration,
-        tell: mpsc::Sender<Happening>,
-    ) -> Result<Watch, String> {
+    fn watch(&self, client: &Client, watched: &orphans::Configuration) -> Result<Watch, String> {
         let Access {
             url,
             management,
@@ -245,29 +235,26 @@ impl Reporting {
             STATE_QUEUE,
             DEAD_EXCHANGE,
         ];
+        // It is part of what runs, and must not keep it alive.
+        let running = Arc::downgrade(&self.running.0);
         Watch::start(
             client.clone(),
             vhost,
             management,
             own.map(str::to_owned).to_vec(),
             watched,
-            move |happening| {
-                let _ = tell.try_send(happening); // told again, or over, at a later look
+            move |trouble| {
+                let running = running.upgrade().map(Running);
+                running.and_then(|running| running.with(|handle| handle.tell_trouble(trouble)))
+                    == Some(true)
             },
         )
     }
 
     /// Never ends.
-    async fn hand_on(
-        &self,
-        news: &mut Option<mpsc::Receiver<Happening>>,
-        mut troubles: Option<mpsc::Receiver<Happening>>,
-    ) {
+    async fn hand_on(&self, news: &mut Option<mpsc::Receiver<Happening>>) {
         loop {
-            let happening = tokio::select! {
-                happening = next(news) => happening,
-                happening = next(&mut troubles) => happening,
-            };
+            let happening = next(news).await;
             self.running.with(|handle| handle.tell(happening));
         }
     }

@@ -26,7 +26,7 @@ use super::{
     rule::Bench,
     speaker::Office,
 };
-use crate::Happening;
+use crate::{Happening, Trouble};
 
 /// Happenings that wait for the rules.
 const TOLD: usize = 10_000;
@@ -188,6 +188,16 @@ impl Handle {
         }
     }
 
+    /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
+    /// room to what [`tell`](Self::tell) hears, which is told once.
+    pub fn tell_trouble(&self, trouble: Trouble) -> bool {
+        let told = Told::Happened(Box::new(Happening::Troubled(trouble)), 0);
+        let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
+        let told = u64::from(is_taken);
+        self.shared.told.fetch_add(told, Ordering::Relaxed);
+        is_taken
+    }
+
     /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the speaker hears of it.
     ///
     /// # Errors
@@ -300,4 +310,41 @@ fn weigh(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
     inner + size_of::<Value>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alerts::FileMemory;
+
+    #[tokio::test]
+    async fn troubles_wait_for_room_and_leave_some_to_what_is_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Arc::new(FileMemory::new(folder.path().join("state")));
+        let configuration = Configuration::default();
+        let desk = Desk::start(&configuration, memory, Speaker::Alone);
+        let desk = desk.await.unwrap();
+        let tell_one = || {
+            desk.tell_trouble(Trouble {
+                vhost: "/".to_owned(),
+                queue: "orders".to_owned(),
+                kind: "no_consumer",
+                text: "nobody consumes it".to_owned(),
+                resolved: true,
+            })
+        };
+        let mut taken = 0;
+        while tell_one() {
+            taken += 1;
+            assert!(taken < TOLD as u64);
+        }
+        for _ in 0..TOLD / 2 - 1_000 {
+            desk.tell(Happening::Parked(Box::default()));
+        }
+        let counts = desk.counts();
+        assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));
+        while !tell_one() {
+            tokio::task::yield_now().await;
+        }
+    }
 }

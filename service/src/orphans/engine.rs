@@ -78,21 +78,19 @@ impl Engine {
         }
     }
 
-    /// Takes a snapshot, and says who is in trouble now and who no longer.
-    pub fn on(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Trouble> {
-        let mut troubles = Vec::new();
+    /// Takes a snapshot, and tells who is in trouble now and who no longer. `tell` says whether it took that: if it did not, it is told
+    /// again after the next snapshot.
+    pub fn on(&mut self, snapshot: &Snapshot, now: Instant, mut tell: impl FnMut(Trouble) -> bool) {
         let mut queues = std::mem::take(&mut self.queues);
         queues.retain(|queue, watched| {
-            let is_gone = snapshot.is_gone(queue) == Some(true);
-            if is_gone {
-                for (kind, case) in &watched.cases {
-                    if case.told.is_some() {
-                        let text = format!("the queue `{queue}` does not exist any more");
-                        troubles.push(self.trouble(queue, kind, text, true));
-                    }
-                }
+            if snapshot.is_gone(queue) != Some(true) {
+                return true;
             }
-            !is_gone
+            watched.cases.retain(|kind, case| {
+                let text = format!("the queue `{queue}` does not exist any more");
+                case.told.is_some() && !tell(self.trouble(queue, kind, text, true))
+            });
+            !watched.cases.is_empty()
         });
         for (queue, sight) in &snapshot.queues {
             let is_own = self.own.iter().any(|own| own == queue);
@@ -116,11 +114,10 @@ impl Engine {
             watched.seen = now;
             for (kind, look) in self.looks(queue, *sight, snapshot, watched, now) {
                 let case = watched.cases.entry(kind).or_default();
-                troubles.extend(self.judge(queue, kind, look, case, now));
+                self.judge(queue, kind, look, case, now, &mut tell);
             }
         }
         self.queues = queues;
-        troubles
     }
 
     fn looks(
@@ -236,16 +233,16 @@ impl Engine {
         look: Look,
         case: &mut Case,
         now: Instant,
-    ) -> Option<Trouble> {
+        tell: &mut impl FnMut(Trouble) -> bool,
+    ) {
         match look {
             Look::Well => {
                 case.since = None;
-                let is_news = case.told.take().is_some() || !case.was_well;
-                case.was_well = true;
-                is_news.then(|| {
-                    let text = format!("the queue `{queue}` is well again");
-                    self.trouble(queue, kind, text, true)
-                })
+                let is_news = case.told.is_some() || !case.was_well;
+                let text = || format!("the queue `{queue}` is well again");
+                if is_news && tell(self.trouble(queue, kind, text(), true)) {
+                    (case.told, case.was_well) = (None, true);
+                }
             }
             Look::Bad(text, patience) => {
                 let since = *case.since.get_or_insert(now);
@@ -253,10 +250,9 @@ impl Engine {
                 let is_news = case
                     .told
                     .is_none_or(|told| now.saturating_duration_since(told) >= AGAIN);
-                (lasts && is_news).then(|| {
+                if lasts && is_news && tell(self.trouble(queue, kind, text, false)) {
                     case.told = Some(now);
-                    self.trouble(queue, kind, text, false)
-                })
+                }
             }
         }
     }
@@ -328,6 +324,11 @@ mod tests {
         }
     }
 
+    fn name(trouble: &Trouble) -> String {
+        let mark = if trouble.resolved { '-' } else { '+' };
+        format!("{mark}{}:{}", trouble.queue, trouble.kind)
+    }
+
     /// The kinds that were raised (`+`) or over (`-`) in each look, without what a new engine says of what is well.
     fn story(
         engine: &mut Engine,
@@ -338,10 +339,10 @@ mod tests {
         let mut said = Vec::new();
         for _ in 0..times {
             *at += EVERY;
-            for trouble in engine.on(snapshot, *at) {
-                let mark = if trouble.resolved { '-' } else { '+' };
-                said.push(format!("{mark}{}:{}", trouble.queue, trouble.kind));
-            }
+            engine.on(snapshot, *at, |trouble| {
+                said.push(name(&trouble));
+                true
+            });
         }
         said
     }
@@ -497,6 +498,36 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_nobody_took_is_told_again() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let alone = seen([("orders", sight(3, 0)), ("bills", sight(3, 0))]);
+        story(&mut engine, &mut at, 30, &alone);
+        let served = seen([("orders", sight(3, 1)), ("bills", sight(3, 0))]);
+        let orders_only = seen([("orders", sight(3, 1))]);
+        for (snapshot, expected) in [
+            (&alone, "+bills:no_consumer"),
+            (&alone, "+orders:no_consumer"),
+            (&served, "-orders:no_consumer"),
+            (&orders_only, "-bills:no_consumer"),
+        ] {
+            // There is room for one, and at first for none.
+            for room in [0, 1] {
+                at += EVERY;
+                let mut took = Vec::new();
+                engine.on(snapshot, at, |trouble| {
+                    let has_room = took.len() < room;
+                    if has_room {
+                        took.push(name(&trouble));
+                    }
+                    has_room
+                });
+                assert_eq!(took, [expected; 1][..room], "{snapshot:?}");
+            }
+        }
+        assert!(story(&mut engine, &mut at, 9, &orders_only).is_empty());
+    }
+
     proptest! {
         /// Nothing is told that was not bad for its whole time, and each thing that is told is over before it is told anew, but for
         /// the reminder of every hour.
@@ -521,7 +552,12 @@ mod tests {
                 if !is_bad {
                     bad_since = None;
                 }
-                for trouble in engine.on(&seen([("orders", sight(ready, consumers))]), at) {
+                let mut troubles = Vec::new();
+                engine.on(&seen([("orders", sight(ready, consumers))]), at, |trouble| {
+                    troubles.push(trouble);
+                    true
+                });
+                for trouble in troubles {
                     if trouble.resolved {
                         prop_assert!(!is_bad);
                         told = None;

@@ -20,7 +20,7 @@ use super::{
     Configuration, Engine, Snapshot,
     source::{self, Prometheus},
 };
-use crate::Happening;
+use crate::Trouble;
 
 /// One look may take so long; then it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -103,7 +103,7 @@ impl Watch {
     ///
     /// `management` lists the queues where it is there; otherwise the Prometheus endpoints of the configuration do, and without those
     /// only the queues that it names are watched. `own` are the queues of the service itself. `tell` hears of each
-    /// [`Happening::Troubled`]; it must not block.
+    /// trouble, and says whether it took it: one that it did not take is told again at the next look. It must not block.
     ///
     /// # Errors
     /// What [`Configuration::check`] says.
@@ -113,7 +113,7 @@ impl Watch {
         management: Option<Api>,
         own: Vec<String>,
         configuration: &Configuration,
-        tell: impl Fn(Happening) + Send + Sync + 'static,
+        tell: impl Fn(Trouble) -> bool + Send + Sync + 'static,
     ) -> Result<Self, String> {
         configuration.check()?;
         let counts = Arc::new(Counted::default());
@@ -151,12 +151,14 @@ impl Watch {
                         counted.looks.fetch_add(1, Ordering::Relaxed);
                         let queues = snapshot.queues.len() as u64;
                         counted.queues.store(queues, Ordering::Relaxed);
-                        for trouble in engine.on(&snapshot, Instant::now()) {
-                            if !trouble.resolved {
-                                counted.raised.fetch_add(1, Ordering::Relaxed);
+                        engine.on(&snapshot, Instant::now(), |trouble| {
+                            let raised = u64::from(!trouble.resolved);
+                            let is_taken = tell(trouble);
+                            if is_taken {
+                                counted.raised.fetch_add(raised, Ordering::Relaxed);
                             }
-                            tell(Happening::Troubled(trouble));
-                        }
+                            is_taken
+                        });
                     }
                     Err(why) => {
                         counted.failed.fetch_add(1, Ordering::Relaxed);

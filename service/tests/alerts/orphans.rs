@@ -6,7 +6,7 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Vhost, eventually, on_every_broker};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
-    Happening, Trouble,
+    Trouble,
     orphans::{Api, Configuration, Watch},
 };
 
@@ -16,12 +16,11 @@ use crate::PATIENCE;
 struct Told(Arc<Mutex<Vec<Trouble>>>);
 
 impl Told {
-    fn tell(&self) -> impl Fn(Happening) + Send + Sync + 'static {
+    fn tell(&self) -> impl Fn(Trouble) -> bool + Send + Sync + 'static {
         let told = self.clone();
-        move |happening| {
-            if let Happening::Troubled(trouble) = happening {
-                told.0.lock().unwrap().push(trouble);
-            }
+        move |trouble| {
+            told.0.lock().unwrap().push(trouble);
+            true
         }
     }
 
