@@ -657,6 +657,28 @@ fn nothing_is_rejected_into_a_queue_that_may_be_young() {
 }
 
 #[test]
+fn a_copy_that_may_have_gone_with_its_young_queue_keeps_no_message_from_running() {
+    for (is_young, runs_again) in [(true, 1), (false, 0)] {
+        let mut case = Case::new();
+        case.comes_as(Some("m1"), "x-acquired-count", 1, false);
+        let token = case.handed_out()[0];
+        case.fails(token);
+        let age = Duration::from_secs(2);
+        let stored = Ok(is_young.then_some(case.at + age));
+        case.on(Input::Copied { token, stored });
+        case.after(age);
+        assert_eq!(case.engine.outstanding(), 0, "its original is acknowledged");
+        // The broker has died before, without a word, and has not read that.
+        let session = case.session;
+        case.on(Input::Lost { session, why: None });
+        case.take();
+        case.open();
+        case.comes_as(Some("m1"), "x-acquired-count", 2, true);
+        assert_eq!(case.handed_out().len(), runs_again, "young: {is_young}");
+    }
+}
+
+#[test]
 fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     let mut case = Case::new();
     case.comes_as(Some("m1"), "x-acquired-count", 1, false);

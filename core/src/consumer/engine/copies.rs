@@ -78,16 +78,16 @@ impl Engine {
             return;
         }
         let current = Some(entry.session) == current;
-        copying.stored = stored.is_ok();
         match stored {
             Ok(safe_from) => {
+                let safe_from = safe_from.filter(|_| !flaws::has(Flaw::LetsGoEarly));
+                copying.is_young = safe_from.is_some();
                 // A deferral without waiting queues was reported before.
                 if copying.purpose != Purpose::Deferral {
                     let event = copying.event.clone();
                     self.tell(event, out);
                 }
-                let is_young = |safe: &Moment| *safe > now.at && !flaws::has(Flaw::LetsGoEarly);
-                match safe_from.filter(is_young) {
+                match safe_from {
                     Some(safe) if current => self.agenda.add(safe, token, Task::Release),
                     Some(_) => self.forget(token), // the loss of the connection may have emptied the young queue
                     None => self.release(token, now),
@@ -248,7 +248,7 @@ impl Engine {
 /// Whether a message still waits for this task.
 fn is_still_due(task: Task, phase: &Phase) -> bool {
     match (task, phase) {
-        (Task::Release, Phase::Copying(copying)) => copying.stored,
+        (Task::Release, Phase::Copying(copying)) => copying.is_young,
         (Task::Resubmit | Task::GiveBack, Phase::Copying(copying)) => {
             copying.waits_for_another_try()
         }

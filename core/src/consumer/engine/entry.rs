@@ -77,8 +77,8 @@ pub(in crate::consumer) struct Copying {
     pub(super) under_way: bool,
     /// When it was last published.
     pub(super) published: Moment,
-    /// It is stored, in a queue that is not a safe place yet.
-    pub(super) stored: bool,
+    /// It was stored in a queue that was not a safe place yet.
+    pub(super) is_young: bool,
 }
 
 impl Copying {
@@ -91,12 +91,12 @@ impl Copying {
             tries: 0,
             under_way: false,
             published: Moment::ZERO,
-            stored: false,
+            is_young: false,
         }
     }
 
     pub(super) fn waits_for_another_try(&self) -> bool {
-        !self.under_way && !self.stored && self.tries > 0
+        !self.under_way && !self.is_young && self.tries > 0
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
+    /// Believes that a broker was alive for as long as nothing was heard of its death.
+    BelievesSilence,
     /// Rejects a message into a young queue.
     RejectsEarly,
     /// Treats an equal message as the one that was handled, also without an id.

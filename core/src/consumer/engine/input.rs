@@ -39,7 +39,7 @@ pub(crate) enum Input {
     Synced { session: u64, number: u64 },
     /// The channel or its connection is gone.
     Lost { session: u64, why: Option<Error> },
-    /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
+    /// The result of a copy: stored, and from when on it survives a crash of its broker, if it did not when it was sent; or an error.
     Copied {
         token: Token,
         stored: Result<Option<Moment>>,

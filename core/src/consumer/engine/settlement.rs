@@ -6,6 +6,7 @@ use super::{
     super::{Received, Token},
     Command, Commands, Engine, Now, Return,
     entry::{Entry, Phase, Purpose},
+    flaws::{self, Flaw},
 };
 
 impl Engine {
@@ -40,7 +41,9 @@ impl Engine {
         };
         match &mut self.channel {
             Some(channel) if channel.session == entry.session => {
-                if ended {
+                // A broker that has died without a word may have taken a young queue with it. Then the message comes again and must run.
+                let was_young = matches!(&entry.phase, Phase::Copying(copying) if copying.is_young);
+                if ended && (!was_young || flaws::has(Flaw::BelievesSilence)) {
                     self.memory.acknowledged(&entry.received);
                 }
                 if matches!(&entry.phase, Phase::Copying(copying) if copying.purpose == Purpose::Detour)

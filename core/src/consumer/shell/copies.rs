@@ -18,7 +18,7 @@ use crate::{
     topology::{self, Waits},
 };
 
-/// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
+/// The result of a copy: stored, and from when on it survives a crash of its broker, if it did not when it was sent; or an error.
 pub(super) type Stored = Result<Option<Instant>>;
 
 /// The copies of one consumer.
@@ -81,6 +81,7 @@ impl Copies {
     fn answer(&self, token: Token, copy: &Copy) -> Box<dyn FnOnce(Result<()>) + Send + Sync> {
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let (client, queue) = (self.client.clone(), copy.routing_key.clone());
+        let sent = Instant::now();
         let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
         // The connection before the publish. The one after the confirm may be another, and then the first one's node may have lost the
         // copy.
@@ -98,7 +99,7 @@ impl Copies {
                 });
                 return;
             }
-            let stored = result.map(|()| waits.matures(&queue));
+            let stored = result.map(|()| waits.matures(&queue).filter(|safe| *safe > sent));
             let _ = mail.send(Mail::Copied(token, stored));
         })
     }

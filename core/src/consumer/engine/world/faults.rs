@@ -220,12 +220,22 @@ impl World {
         for at in 0..self.operators.len() {
             self.interrupt(at);
         }
+        let mut away = Duration::from_millis(self.random.u64(10..5_000));
+        if kill && self.setting.dies_silently {
+            let silence = Duration::from_millis(self.random.u64(10..8_000));
+            self.noticed_at = Some(self.now + silence);
+            away += silence;
+        } else {
+            self.cut_all();
+        }
+        self.broker_returns = Some(self.now + away);
+    }
+
+    pub(super) fn cut_all(&mut self) {
         for at in 0..self.replicas.len() {
             self.cut_consuming(at);
             self.cut_publishing(at);
         }
-        let away = Duration::from_millis(self.random.u64(10..5_000));
-        self.broker_returns = Some(self.now + away);
     }
 
     /// During an alarm no copies can be stored. A consumer that loses its connection again and again then uses up an operator's delivery

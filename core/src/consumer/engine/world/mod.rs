@@ -63,6 +63,8 @@ pub(super) struct Setting {
     refused: bool,
     /// The broker is killed while its queues are young.
     dies_young: bool,
+    /// Replicas notice some seconds late that the broker was killed.
+    dies_silently: bool,
     /// The service starts late and then creates its queue, which is later deleted whenever it is empty.
     service_away: bool,
     /// Consumers without `dlx`: there are no waiting queues for what they put off.
@@ -115,6 +117,8 @@ struct World {
     was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
+    /// When replicas notice that the broker is gone, if it went without a word.
+    noticed_at: Option<Duration>,
     /// Until when the broker does not read from publishers, and until when the work queue is full.
     alarm_ends: Option<Duration>,
     /// Faults during the alarm that may have taken messages from their consumers.
@@ -221,6 +225,7 @@ impl World {
             published: 0,
             books: Books::default(),
             broker_returns: None,
+            noticed_at: None,
             alarm_ends: None,
             taken_in_alarm: 0,
             cap_ends: None,
@@ -326,6 +331,7 @@ impl World {
         let mut next = vec![
             self.broker.next_event_at(),
             self.broker_returns,
+            self.noticed_at,
             self.alarm_ends,
             self.cap_ends,
             (self.published < self.setting.messages).then_some(self.next_publish),
@@ -347,6 +353,9 @@ impl World {
     }
 
     fn look_at_clocks(&mut self) -> Result<(), String> {
+        if self.noticed_at.take_if(|at| *at <= self.now).is_some() {
+            self.cut_all();
+        }
         if self.broker_returns.is_some_and(|at| at <= self.now) {
             self.broker_returns = None;
             self.broker.start();

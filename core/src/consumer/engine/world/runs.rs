@@ -42,6 +42,7 @@ fn chosen(seed: u64) -> Setting {
         pause: None,
         refused: false,
         dies_young: false,
+        dies_silently: false,
         service_away: false,
         plain: false,
         long_alarm: false,
@@ -282,6 +283,19 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
     hold(150, young);
 }
 
+/// The same, where replicas notice the death of the broker some seconds late, as when its host dies with it.
+fn silent(setting: Setting) -> Setting {
+    Setting {
+        dies_silently: true,
+        ..young(setting)
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_a_young_broker_dies_without_a_word() {
+    hold(150, silent);
+}
+
 /// The same, where the broker itself moves what failed.
 fn rejected_young(setting: Setting) -> Setting {
     possible(Setting {
@@ -477,6 +491,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::BelievesSilence,
         Flaw::RejectsEarly,
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
@@ -496,6 +511,7 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TrustsTheCount => suspected(setting(seed)),
             Flaw::WaitsTwice => hung(setting(seed)),
             Flaw::LetsGoEarly => young(setting(seed)),
+            Flaw::BelievesSilence => silent(setting(seed)),
             Flaw::RejectsEarly => rejected_young(setting(seed)),
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::PutsBackDeferred => plain(setting(seed)),

@@ -6,7 +6,7 @@ use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
     super::{PARKED, QUEUE, World, books::number},
-    lost,
+    Unconfirmed, lost,
 };
 use crate::{
     Error, ErrorKind,
@@ -118,8 +118,14 @@ impl World {
         }
         let replica = &mut self.replicas[at];
         replica.publishes += 1;
-        let what = (token, copy.routing_key.clone(), number(&copy.properties));
-        replica.unconfirmed.insert(replica.publishes, what);
+        let safe_from = replica.safe_from.get(&copy.routing_key);
+        let unconfirmed = Unconfirmed {
+            token,
+            queue: copy.routing_key.clone(),
+            number: number(&copy.properties),
+            safe_from: safe_from.copied().filter(|safe| *safe > self.now),
+        };
+        replica.unconfirmed.insert(replica.publishes, unconfirmed);
         let written = &mut replica.publishing.written;
         written.push_back((1, publishing(copy)));
     }

@@ -70,6 +70,14 @@ struct Running {
     ends_at: Duration,
 }
 
+struct Unconfirmed {
+    token: Token,
+    queue: String,
+    number: u32,
+    /// From when on its queue is a safe place, if it was not when the copy was published.
+    safe_from: Option<Duration>,
+}
+
 pub(super) struct Replica {
     number: usize,
     seed: u64,
@@ -87,7 +95,7 @@ pub(super) struct Replica {
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
     /// Unconfirmed publishes, by their number on the channel.
-    unconfirmed: BTreeMap<u64, (Token, String, u32)>,
+    unconfirmed: BTreeMap<u64, Unconfirmed>,
     publishes: u64,
     /// Whether the broker does not read from the publishing connection; and the copies that wait for that.
     is_blocked: bool,

@@ -4,7 +4,7 @@ use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
     super::{PARKED, World, books::number},
-    Line, Replica, lost,
+    Line, Replica, Unconfirmed, lost,
 };
 use crate::{
     Error, ErrorKind,
@@ -109,9 +109,15 @@ impl World {
                 Ok(())
             }
             Frame::Confirm { publish, stored } => {
-                let Some((token, queue, number)) = replica.unconfirmed.remove(&publish) else {
+                let Some(unconfirmed) = replica.unconfirmed.remove(&publish) else {
                     return Ok(());
                 };
+                let Unconfirmed {
+                    token,
+                    queue,
+                    number,
+                    safe_from,
+                } = unconfirmed;
                 let what = (queue, number);
                 let came_back = replica.returned.contains(&what);
                 if came_back || !stored {
@@ -130,7 +136,7 @@ impl World {
                     if what.0 == PARKED {
                         self.books.parked(number);
                     }
-                    Ok(replica.safe_from.get(&what.0).copied())
+                    Ok(safe_from)
                 } else {
                     Err(Error::new(
                         ErrorKind::NotConfirmed,
@@ -194,9 +200,9 @@ impl World {
         let unconfirmed = std::mem::take(&mut replica.unconfirmed);
         self.note(|| format!("replica {at}: the publishing connection is cut"));
         self.broker.cut(id);
-        for (_, (token, _, number)) in unconfirmed {
-            self.books.may_be_doubled(number);
-            let stored = Err(lost());
+        for copy in unconfirmed.into_values() {
+            self.books.may_be_doubled(copy.number);
+            let (token, stored) = (copy.token, Err(lost()));
             let _ = self.tell(at, Input::Copied { token, stored });
         }
         self.send_what_was_held_up(at);
