@@ -153,11 +153,14 @@ impl Inbox {
 
     /// [`ready`](Self::ready) and [`take`](Self::take) in one, for a thread. Empty after `timeout`, or at the end.
     pub(super) fn take_blocking(&self, max: usize, timeout: Duration) -> Vec<Delivery> {
-        let deadline = Instant::now() + timeout;
+        // `Duration::MAX` is a way to say: however long it takes.
+        let deadline = Instant::now().checked_add(timeout);
         self.blocking.fetch_add(1, Ordering::SeqCst);
         let mut arrivals = self.arrivals();
         while arrivals.queue.is_empty() && !arrivals.ended {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(timeout, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 break;
             }
@@ -257,5 +260,27 @@ impl Inbox {
         self.arrivals().ended = true;
         self.wake_one();
         self.arrived_blocking.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use prometheus_client::metrics::histogram::Histogram;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_may_wait_without_a_deadline() {
+        let inbox = Inbox::new(Stopwatch::new(Histogram::new([])));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| inbox.take_blocking(1, Duration::MAX));
+            while inbox.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
+                thread::yield_now();
+            }
+            inbox.end();
+            assert!(waiting.join().expect("it waits").is_empty());
+        });
     }
 }
