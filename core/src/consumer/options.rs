@@ -503,6 +503,8 @@ impl Consumer {
     /// Handles messages until the client is closed. It handles no signals: if one ends the process, there is no drain, and unacknowledged
     /// messages are delivered again. To drain at Ctrl-C, use [`run_until`](Self::run_until).
     ///
+    /// If the future is dropped, the consumer starts to close and drains in the background, as after [`Subscription::close`].
+    ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe). Also the error with which the client ended by itself, see
     /// [`ClientOptions::end_when_refused`](crate::ClientOptions), and that of [`Subscription::wait_closed`].
@@ -516,7 +518,8 @@ impl Consumer {
     }
 
     /// Handles messages until `end` resolves, then drains: it takes no more messages, waits for running handlers up to the
-    /// [`drain_timeout`](Self::drain_timeout), and requeues the rest. Otherwise as [`start`](Self::start).
+    /// [`drain_timeout`](Self::drain_timeout), and requeues the rest. Otherwise as [`start`](Self::start). If the future is dropped, as after
+    /// [`run`](Self::run).
     ///
     /// ```no_run
     /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
@@ -542,6 +545,7 @@ impl Consumer {
     {
         let client = self.client.clone();
         let running = self.start(handler).await?;
+        let _wanted = running.closes_when_dropped();
         tokio::select! {
             () = end => running.close().await,
             ended = running.closed() => {

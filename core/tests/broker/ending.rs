@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use retryrmq::{Event, Message, Publish};
-use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
     capture,
-    stage::{Diary, QUEUE, connect, id, int, stats, table, take},
+    stage::{Diary, PATIENCE, QUEUE, connect, id, int, stats, table, take},
 };
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.
@@ -111,6 +111,48 @@ async fn ends_however_many_spend_no_delivery_limit() {
                 .collect();
             assert_eq!(seen.len(), left.len(), "dlx {dlx}, limit {limit}");
         }
+    })
+    .await;
+}
+
+/// Whoever loses the leadership drops what it ran, and its consumer must end with it: nobody could stop it any more.
+#[tokio::test]
+async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        amqp.publish_with(QUEUE, "x", id("begun")).await;
+        let (begin, mut began) = mpsc::unbounded_channel();
+        let gate = Arc::new(Notify::new());
+        let entered = Arc::clone(&gate);
+        let run = client.consumer(QUEUE).run(move |_: Message| {
+            let _ = begin.send(());
+            let gate = Arc::clone(&entered);
+            async move {
+                gate.notified().await;
+                Ok::<_, &str>(())
+            }
+        });
+        tokio::select! {
+            ended = run => panic!("{ended:?}"),
+            begun = began.recv() => begun.unwrap(),
+        }
+        eventually(PATIENCE, "nobody consumes", || async {
+            match amqp.consumers(QUEUE).await {
+                Some(0) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        gate.notify_one();
+        eventually(PATIENCE, "what it had begun is handled", || async {
+            let metrics = client.metrics_text();
+            let acked = r#"retryrmq_messages_acked_total{queue="orders"} 1"#;
+            metrics.contains(acked).then_some(()).ok_or(metrics)
+        })
+        .await;
+        client.close().await;
     })
     .await;
 }

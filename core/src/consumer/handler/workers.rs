@@ -40,6 +40,17 @@ impl Running {
         self.subscription.wait_closed().await
     }
 
+    /// Starts to close it when the returned value is dropped. Nobody else could.
+    pub(in crate::consumer) fn closes_when_dropped(&self) -> impl Drop + use<'_> {
+        struct Wanted<'a>(&'a Subscription);
+        impl Drop for Wanted<'_> {
+            fn drop(&mut self) {
+                self.0.close();
+            }
+        }
+        Wanted(&self.subscription)
+    }
+
     /// The counters of this queue since the client was made.
     #[must_use]
     pub fn stats(&self) -> Stats {
