@@ -448,9 +448,9 @@ impl OpenChannel {
         &self.limits
     }
 
-    /// Whether the broker has stopped reading from this channel's connection.
-    pub(crate) fn is_blocked(&self) -> bool {
-        *self.blocked.borrow()
+    /// Whether the broker has stopped reading from this channel's connection, and when that changes.
+    pub(crate) fn blocked(&self) -> watch::Receiver<bool> {
+        self.blocked.clone()
     }
 
     pub(crate) fn mended(&self) -> &MendedLog {

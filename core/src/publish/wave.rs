@@ -7,7 +7,10 @@ use lapin::{
     options::BasicPublishOptions,
     protocol::{AMQPErrorKind, AMQPHardError},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 use super::{job::Task, message::content_header_size, returned::returned_jobs};
 use crate::{
@@ -55,28 +58,40 @@ pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> 
     })
 }
 
-/// The deadline for the broker's answer. During a memory or disk alarm the broker reads nothing, and that time does not count.
-struct Deadline<'a> {
-    channel: &'a OpenChannel,
+/// The deadline for the broker's answer. During a memory or disk alarm the broker reads nothing, and that time does not count. When an alarm
+/// ends, the broker has as long as after a publish: it reads what came meanwhile first.
+struct Deadline {
+    /// Whether the broker has stopped reading.
+    blocked: watch::Receiver<bool>,
     patience: Duration,
     at: Instant,
 }
 
-impl Deadline<'_> {
+impl Deadline {
+    fn new(blocked: watch::Receiver<bool>, patience: Duration) -> Self {
+        Self {
+            blocked,
+            patience,
+            at: Instant::now() + patience,
+        }
+    }
+
     async fn within<T>(&mut self, answer: impl Future<Output = T>) -> Result<T> {
         let mut answer = pin!(answer);
         loop {
-            if let Ok(answer) = timeout_at(self.at, &mut answer).await {
-                return Ok(answer);
-            }
-            if !self.channel.is_blocked() {
-                return Err(Error::new(
-                    ErrorKind::Timeout,
-                    format!(
-                        "the broker did not confirm a message within {} s",
-                        self.patience.as_secs()
-                    ),
-                ));
+            tokio::select! {
+                biased;
+                answer = &mut answer => return Ok(answer),
+                Ok(()) = self.blocked.changed() => {}
+                () = sleep_until(self.at) => if !*self.blocked.borrow() {
+                    return Err(Error::new(
+                        ErrorKind::Timeout,
+                        format!(
+                            "the broker did not confirm a message within {} s",
+                            self.patience.as_secs()
+                        ),
+                    ));
+                },
             }
             self.at = Instant::now() + self.patience;
         }
@@ -97,12 +112,8 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         error
     };
     let mut confirms = Vec::with_capacity(wave.len());
-    let mut deadline = Deadline {
-        channel: &channel,
-        patience,
-        at: Instant::now() + patience,
-    };
-    let mut written = async |sent: Begun<'_, lapin::Result<_>>, deadline: &mut Deadline<'_>| {
+    let mut deadline = Deadline::new(channel.blocked(), patience);
+    let mut written = async |sent: Begun<'_, lapin::Result<_>>, deadline: &mut Deadline| {
         deadline.within(sent.answer()).await?.map_err(|why| {
             too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
             judge(why)
@@ -236,4 +247,38 @@ fn is_refusal(kind: ErrorKind) -> bool {
             | ErrorKind::TooLarge
             | ErrorKind::Broker
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_an_alarm_does_not_count_even_if_it_has_just_ended() {
+        for (alarm_ends, answer_comes, is_heard) in [
+            (None, 19, true),
+            (None, 21, false),
+            (Some(19), 38, true),
+            (Some(19), 40, false),
+            (Some(25), 44, true),
+        ] {
+            let (tell, blocked) = watch::channel(alarm_ends.is_some());
+            let mut deadline = Deadline::new(blocked, PATIENCE);
+            let alarm = async {
+                sleep(Duration::from_secs(alarm_ends.unwrap_or_default())).await;
+                tell.send_if_modified(std::mem::take);
+            };
+            let answer = sleep(Duration::from_secs(answer_comes));
+            let (answered, ()) = tokio::join!(deadline.within(answer), alarm);
+            assert_eq!(
+                answered.is_ok(),
+                is_heard,
+                "{alarm_ends:?}, {answer_comes} s"
+            );
+        }
+    }
 }
