@@ -15,6 +15,7 @@ use std::{
 
 use futures_util::FutureExt;
 use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 mod counts;
@@ -27,16 +28,16 @@ use self::{depths::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, Bell, Connection, Credentials, FIRST_PAUSE, Keeping, LONGEST_PAUSE, Link, Looks,
-        Server,
+        ANSWER, Addresses, Bell, Connection, Credentials, FIRST_PAUSE, Keeping, LONGEST_PAUSE,
+        Link, Looks, Server,
     },
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
     telemetry::{Counters, Metrics},
     topology::{
-        Finding, Mode, Plan, QueueType, Route, Strategy, Wait, Waits, apply, check_waiting,
-        warn_of_parking, warn_of_unseen,
+        Finding, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait, Waits, apply,
+        check_waiting, warn_of_parking, warn_of_unseen,
     },
     waiting::Waiting,
 };
@@ -154,6 +155,9 @@ const PUBLISH: &str = "publish";
 /// Channel numbers that one item of a plan can use up for good when the broker refuses it. A work queue whose owner set many arguments may
 /// use up a few more.
 const CHANNELS_OF_AN_ITEM: usize = 8;
+
+/// How long a caller of [`Client::publish`] waits until a confirmed message is safe. Longer than for any answer, unless an alarm begins.
+const LONGEST_YOUTH: Duration = SAFE_AGE.saturating_add(ANSWER).saturating_add(ANSWER);
 
 /// The most queues whose waiting queues are remembered. Beyond that, all are forgotten and looked up again.
 const DELAYED: usize = 1_000;
@@ -342,6 +346,7 @@ impl Client {
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
         let connection = self.0.publisher.connection().await?;
+        let sent = Instant::now();
         let published = self
             .0
             .publisher
@@ -353,7 +358,12 @@ impl Client {
             return Err(error);
         }
         let loss = "the message may have gone with it; publish it again";
-        waits.mature(&routing_key, &connection, loss).await
+        let mature = waits.mature(&routing_key, sent, &connection, loss);
+        timeout(LONGEST_YOUTH, mature).await.unwrap_or_else(|_| {
+            let why =
+                format!("the broker reads nothing, because it is short of memory or disk: {loss}");
+            Err(Error::new(ErrorKind::Timeout, why))
+        })
     }
 
     /// The waiting queues that messages published to `queue` with a delay use.

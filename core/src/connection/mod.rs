@@ -17,6 +17,7 @@ mod open;
 mod parting;
 mod patience;
 mod places;
+mod pulse;
 mod refusal;
 mod renewal;
 mod sanitiser;

@@ -20,7 +20,10 @@ use lapin::{
     types::{FieldTable, ShortString},
     uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -31,6 +34,7 @@ use super::{
     login::Login,
     patience::{ANSWER, IMPATIENT},
     places::Places,
+    pulse::{Pulse, beat},
     refusal::{Doing, refusal},
     renewal::Renewal,
     sanitiser::MendedLog,
@@ -65,6 +69,7 @@ pub(crate) struct Connection {
     is_spent: Arc<AtomicBool>,
     /// Why its expired token could not be renewed.
     overdue: watch::Sender<Option<String>>,
+    pulse: Pulse,
 }
 
 impl Connection {
@@ -193,6 +198,7 @@ impl Connection {
             blocked,
             is_spent: Arc::default(),
             overdue: watch::Sender::new(None),
+            pulse: Pulse::default(),
         })
     }
 
@@ -259,11 +265,25 @@ impl Connection {
     /// Waits until the broker reads, or the connection is gone.
     pub(crate) async fn unblocked(&self) {
         if self.is_blocked() {
-            let mut blocked = self.blocked.clone();
-            tokio::select! {
-                _ = blocked.wait_for(|blocked| !blocked) => {}
-                () = self.gone() => {}
+            self.line().unblocked().await;
+        }
+    }
+
+    /// Waits until `moment`, and then for an answer of the broker: it lived until then, and all that it had confirmed before is as old.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`], [`ErrorKind::Timeout`], and those of opening a channel.
+    pub(crate) async fn lives_until(&self, moment: Instant) -> Result<()> {
+        let answered = async {
+            sleep_until(moment).await;
+            self.pulse.feel(beat(self.line())).await
+        };
+        tokio::select! {
+            biased;
+            () = self.gone() => {
+                Err(Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
             }
+            answered = answered => answered,
         }
     }
 
@@ -342,6 +362,18 @@ impl Line {
     /// Whether the broker has stopped reading from it.
     pub(super) fn is_blocked(&self) -> bool {
         *self.blocked.borrow()
+    }
+
+    /// Waits until the broker reads, or the connection is gone.
+    pub(super) async fn unblocked(&self) {
+        let Some(lifeline) = self.lifeline.upgrade() else {
+            return;
+        };
+        let mut blocked = self.blocked.clone();
+        tokio::select! {
+            _ = blocked.wait_for(|blocked| !blocked) => {}
+            () = lifeline.gone() => {}
+        }
     }
 
     /// Ends it for everyone who uses it.

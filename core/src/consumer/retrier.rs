@@ -263,6 +263,7 @@ impl Retrier {
         let (queue, properties) = waits.adapt(decision.queue.clone(), decision.properties.clone());
         waits.ensure(&queue).await?;
         let connection = client.publisher().connection().await?;
+        let sent = Instant::now();
         let (done, answer) = oneshot::channel();
         let job = Job {
             exchange: ShortString::default(),
@@ -285,7 +286,7 @@ impl Retrier {
             return Err(error);
         }
         waits
-            .mature(&queue, &connection, "the copy may have gone with it")
+            .mature(&queue, sent, &connection, "the copy may have gone with it")
             .await
     }
 

@@ -24,7 +24,7 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 use tracing::warn;
 
@@ -193,28 +193,26 @@ impl<M: Make> Waits<M> {
         })
     }
 
-    /// Waits until a copy that was confirmed just now on this connection is safe in the queue `name`. Until then a crash of the broker may
-    /// empty the queue, and nobody may be told that the copy is safe.
+    /// Waits until a copy is safe in the queue `name`. It was passed on at `sent` to be published on this connection, and was confirmed just
+    /// now. Until it is safe a crash of the broker may empty the queue, and nobody may be told that the copy is safe. A queue that was old at
+    /// `sent` costs no time.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`]; `loss` says what may have happened to the message.
+    /// As [`Connection::lives_until`]; `loss` says what may have happened to the message.
     pub(crate) async fn mature(
         &self,
         name: &str,
+        sent: Instant,
         connection: &Connection,
         loss: &str,
     ) -> Result<()> {
-        let Some(safe) = self.matures(name) else {
+        let Some(safe) = self.matures(name).filter(|safe| *safe > sent) else {
             return Ok(());
         };
-        tokio::select! {
-            biased;
-            () = sleep_until(safe) => Ok(()),
-            () = connection.gone() => Err(Error::new(
-                ErrorKind::ConnectionLost,
-                format!("the connection was lost while the queue `{name}` was young: {loss}"),
-            )),
-        }
+        connection.lives_until(safe).await.map_err(|error| {
+            let why = format!("{error} while the queue `{name}` was young: {loss}");
+            Error::new(error.kind(), why)
+        })
     }
 
     /// Makes sure that the queue `name` exists. It is a waiting or parking queue, or one that is never created: the work queue and the

@@ -302,6 +302,37 @@ async fn a_delayed_message_arrives_later_and_never_early() {
     .await;
 }
 
+/// The host of a broker may die without a word, and nothing is heard of that for long. A young queue may have lost the message by then.
+#[tokio::test]
+async fn a_message_in_a_young_queue_is_not_called_safe_because_nothing_was_heard() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
+            .await
+            .unwrap();
+        let delayed = Publish::to_queue(QUEUE, "x").delay(ms(2_700));
+        let publisher = client.clone();
+        let publishing = tokio::spawn(async move { publisher.publish(delayed).await });
+        eventually(PATIENCE, "the message waits", || async {
+            match amqp.depth("orders.retry.3200").await {
+                Some(1) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        // Its confirm comes, and nothing else is answered.
+        proxy.stall(Direction::ToBroker);
+        let why = refused(publishing.await.unwrap(), ErrorKind::Timeout);
+        assert!(why.contains("`orders.retry.3200` was young"), "{why}");
+        proxy.cut();
+        client.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_delay_that_cannot_be_is_refused() {
     on_every_broker(|broker| async move {
