@@ -531,30 +531,6 @@ impl Client {
         self.publishing().connection().now_or_never()?.ok()
     }
 
-    /// Waits for `time`. Fails if the connection that a message was published on was lost meanwhile.
-    ///
-    /// # Errors
-    /// [`ErrorKind::ConnectionLost`]: the node may have lost what it had only in memory.
-    pub(crate) async fn outlives(
-        &self,
-        published_on: Option<Arc<Connection>>,
-        time: Duration,
-    ) -> Result<()> {
-        let lost = async {
-            if let Some(connection) = published_on {
-                connection.gone().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            () = lost => Err(Error::new(
-                ErrorKind::ConnectionLost,
-                "the connection was lost before the delayed-message plugin had stored the message",
-            )),
-            () = tokio::time::sleep(time) => Ok(()),
-        }
-    }
-
     pub(crate) fn counters(&self, queue: &str) -> Counters {
         self.0.metrics.of(queue)
     }

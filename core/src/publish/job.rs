@@ -13,7 +13,8 @@ use crate::{Error, ErrorKind, Result};
 /// A message's body, shared with others.
 pub(crate) type Body = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-type Done = Box<dyn FnOnce(Result<()>) + Send + Sync>;
+/// Called once with the result.
+pub(crate) type Done = Box<dyn FnOnce(Result<()>) + Send + Sync>;
 
 /// A message to publish, and the callback for its result.
 pub(crate) struct Job {

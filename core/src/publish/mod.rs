@@ -10,6 +10,6 @@ mod returned;
 mod stall;
 mod wave;
 
-pub(crate) use job::{Body, Job};
+pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;

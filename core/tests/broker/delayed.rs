@@ -1,8 +1,10 @@
 //! The strategy `delayed-exchange` with its plugin: what it needs beside the queues, and what cannot be seen.
 
+use std::{sync::Arc, time::Duration};
+
 use retryrmq::{Client, Consumer, ErrorKind, Finding, Item, Status, Strategy};
 use retryrmq_harness::{
-    Amqp, Broker, QueueType, Version, eventually,
+    Amqp, Broker, CutProxy, Direction, QueueType, Version, eventually,
     lapin::{
         ExchangeKind,
         options::ExchangeDeclareOptions,
@@ -10,6 +12,7 @@ use retryrmq_harness::{
     },
     on_every_broker_where,
 };
+use tokio::time::timeout;
 
 use crate::{
     capture,
@@ -224,6 +227,42 @@ async fn an_exchange_does_not_stand_for_its_plugin() {
             why.contains("plugin") && why.contains("retry-queues"),
             "{why}"
         );
+    })
+    .await;
+}
+
+/// The host of a broker may die without a word, and what the plugin has confirmed dies with it.
+#[tokio::test]
+async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+        let node = broker.own_node(&[PLUGIN]).await;
+        let vhost = node.vhost().await;
+        let proxy = Arc::new(CutProxy::to(vhost.url()).await);
+        let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
+            .await
+            .unwrap();
+        let diary = Diary::default();
+        let dying = Arc::clone(&proxy);
+        let running = start(consumer(&client, QUEUE), &diary, move |message| {
+            match message.attempt() {
+                1 => Err("not yet".into()),
+                _ => {
+                    // Half a second after the confirm, and a second before the copy would be safe.
+                    dying.stall(Direction::ToBroker);
+                    Ok(())
+                }
+            }
+        })
+        .await;
+        let amqp = vhost.connect().await;
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        diary.until("a", 2).await;
+        let retried = timeout(Duration::from_secs(4), diary.event("retried")).await;
+        assert!(retried.is_err(), "nobody knows whether the copy is stored");
+        proxy.resume();
+        diary.event("retried").await;
+        stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
+        running.close().await;
     })
     .await;
 }

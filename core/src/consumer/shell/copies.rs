@@ -13,8 +13,8 @@ use super::{
     Mail,
 };
 use crate::{
-    Client, ErrorKind, Result,
-    publish::{Body, Job},
+    Client, Error, ErrorKind, Result,
+    publish::{Body, Done, Job},
     topology::{self, Waits},
 };
 
@@ -54,7 +54,7 @@ impl Copies {
             || waits.safe_from(&copy.routing_key).is_some();
         let queue = copy.routing_key.clone();
         let done = self.answer(token, &copy);
-        let job = match job(copy, body, done) {
+        let job = match done.and_then(|done| job(copy, body, done)) {
             Ok(job) => job,
             Err(error) => {
                 let _ = self.mail.send(Mail::Copied(token, Err(error)));
@@ -78,30 +78,46 @@ impl Copies {
     }
 
     /// The callback for a copy's result.
-    fn answer(&self, token: Token, copy: &Copy) -> Box<dyn FnOnce(Result<()>) + Send + Sync> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`] for a copy to the plugin, if there is no connection: nobody could prove that the copy has survived.
+    fn answer(&self, token: Token, copy: &Copy) -> Result<Done> {
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let (client, queue) = (self.client.clone(), copy.routing_key.clone());
+        let queue = copy.routing_key.clone();
         let sent = Instant::now();
-        let hardens = (!copy.exchange.is_empty()).then(|| topology::hardens(&copy.properties));
+        if copy.exchange.is_empty() {
+            return Ok(Box::new(move |result| {
+                if let Err(error) = &result
+                    && error.kind() == ErrorKind::Unroutable
+                {
+                    waits.forget(&queue);
+                }
+                let stored = result.map(|()| waits.matures(&queue).filter(|safe| *safe > sent));
+                let _ = mail.send(Mail::Copied(token, stored));
+            }));
+        }
+        let hardens = topology::hardens(&copy.properties);
         // The connection before the publish. The one after the confirm may be another, and then the first one's node may have lost the
         // copy.
-        let published_on = hardens.and_then(|_| client.publishing_now());
-        Box::new(move |result: Result<()>| {
-            if let Err(error) = &result
-                && error.kind() == ErrorKind::Unroutable
-            {
-                waits.forget(&queue);
-            }
-            if let (Some(hardens), Ok(())) = (hardens, &result) {
-                tokio::spawn(async move {
-                    let stored = client.outlives(published_on, hardens).await;
-                    let _ = mail.send(Mail::Copied(token, stored.map(|()| None)));
-                });
+        let published_on = self.client.publishing_now().ok_or_else(|| {
+            let why = "there is no connection to publish on";
+            Error::new(ErrorKind::ConnectionLost, why)
+        })?;
+        Ok(Box::new(move |result| {
+            if let Err(error) = result {
+                let _ = mail.send(Mail::Copied(token, Err(error)));
                 return;
             }
-            let stored = result.map(|()| waits.matures(&queue).filter(|safe| *safe > sent));
-            let _ = mail.send(Mail::Copied(token, stored));
-        })
+            tokio::spawn(async move {
+                let lived = published_on.lives_until(Instant::now() + hardens).await;
+                let stored = lived.map(|()| None).map_err(|error| {
+                    let why =
+                        format!("{error} before the delayed-message plugin had stored the message");
+                    Error::new(error.kind(), why)
+                });
+                let _ = mail.send(Mail::Copied(token, stored));
+            });
+        }))
     }
 
     /// A copy is no longer wanted. It is answered all the same.
@@ -122,7 +138,7 @@ impl Copies {
     }
 }
 
-fn job(copy: Copy, body: Body, done: Box<dyn FnOnce(Result<()>) + Send + Sync>) -> Result<Job> {
+fn job(copy: Copy, body: Body, done: Done) -> Result<Job> {
     Ok(Job {
         exchange: topology::name(&copy.exchange)?,
         routing_key: topology::name(&copy.routing_key)?,
