@@ -39,8 +39,26 @@ pub(crate) fn hardens(copy: &BasicProperties) -> Duration {
 /// The time from the end of a delay until the queue has the message.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-fn exchange(queue: &str) -> String {
+pub(super) fn exchange(queue: &str) -> String {
     format!("{queue}.delayed")
+}
+
+/// The exchange of a work queue, and the binding without which the plugin would drop what has waited.
+pub(super) fn exchange_and_binding(queue: &str) -> [Item; 2] {
+    [
+        Item::Exchange {
+            name: exchange(queue),
+            kind: "x-delayed-message",
+            internal: false,
+            arguments: named([("x-delayed-type", text("direct"))]),
+            purpose: "messages wait in here",
+        },
+        Item::Binding {
+            exchange: exchange(queue),
+            routing_key: queue.to_owned(),
+            queue: queue.to_owned(),
+        },
+    ]
 }
 
 impl Scheme for DelayedExchange {
@@ -77,7 +95,7 @@ impl Scheme for DelayedExchange {
     }
 
     fn plan(&self, target: &Target<'_>) -> Plan {
-        let queue = target.queue.to_owned();
+        let [exchange, binding] = exchange_and_binding(target.queue);
         let detour = plan::detour(
             target.queue,
             detour_delay(target.shortest()),
@@ -87,18 +105,8 @@ impl Scheme for DelayedExchange {
             items: vec![
                 plan::parking(target.queue, target.queue_type),
                 plan::work(target.queue),
-                Item::Exchange {
-                    name: exchange(target.queue),
-                    kind: "x-delayed-message",
-                    internal: false,
-                    arguments: named([("x-delayed-type", text("direct"))]),
-                    purpose: "messages wait in here",
-                },
-                Item::Binding {
-                    exchange: exchange(target.queue),
-                    routing_key: queue.clone(),
-                    queue,
-                },
+                exchange,
+                binding,
                 detour,
             ],
         }

@@ -1,19 +1,19 @@
-//! Creates queues on first use, on one connection for all that are asked for at the same time.
+//! Creates queues, and an exchange, on first use, on one connection for all that are asked for at the same time.
 
 use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use super::{Item, Mode, Plan, apply};
+use super::{Mode, Plan, apply};
 use crate::{
     ErrorKind, Result,
     connection::{Addresses, Connection},
 };
 
-/// Looks for one queue, and creates it.
+/// Looks for a place of copies, and creates it.
 pub(crate) trait Make: Send + Sync + 'static {
-    /// Looks for the queue of `item`, and creates it if the mode allows that.
-    fn make(&self, item: Item, mode: Mode) -> impl Future<Output = Result<()>> + Send;
+    /// Looks for a queue, or for an exchange and its binding, and creates what is missing if the mode allows that.
+    fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Creates queues on the broker.
@@ -43,8 +43,7 @@ impl Maker {
 }
 
 impl Make for Maker {
-    async fn make(&self, item: Item, mode: Mode) -> Result<()> {
-        let plan = Plan { items: vec![item] };
+    async fn make(&self, plan: Plan, mode: Mode) -> Result<()> {
         let mut is_first = true;
         loop {
             let connection = self.connection().await?;

@@ -29,7 +29,8 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Finding, Item, Mode, QueueType, Status,
+    Finding, Item, Mode, Plan, QueueType, Status,
+    delayed_exchange::{exchange, exchange_and_binding},
     maker::{Make, Maker},
     patience::Patience,
     plan::{self, HANDOVER_QUEUE, parking_queue, waiting_queue, waits_for},
@@ -57,7 +58,7 @@ struct Inner<M> {
     patience: Patience,
     /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
-    /// Keyed by queue name: the policies' queues, those of the ladder, the parking queue and the work queue itself.
+    /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
     places: Mutex<HashMap<String, Place>>,
     permits: Semaphore,
 }
@@ -151,7 +152,7 @@ impl<M: Make> Waits<M> {
     /// been deleted and created again. So it counts as young.
     pub(crate) fn note(&self, findings: &[Finding]) {
         for finding in findings {
-            let Item::Queue { name, .. } = &finding.item else {
+            let (Item::Queue { name, .. } | Item::Exchange { name, .. }) = &finding.item else {
                 continue;
             };
             let place = match finding.status {
@@ -167,7 +168,7 @@ impl<M: Make> Waits<M> {
         }
     }
 
-    /// Forgets a queue that is missing.
+    /// Forgets a queue or an exchange that is missing.
     pub(crate) fn forget(&self, name: &str) {
         let mut places = self.0.places();
         if let Some(Place::Known { .. }) = places.get(name) {
@@ -215,8 +216,8 @@ impl<M: Make> Waits<M> {
         })
     }
 
-    /// Makes sure that the queue `name` exists. It is a waiting or parking queue, or one that is never created: the work queue and the
-    /// service's. All who ask for the same queue at the same time share one try and its error. After a refusal, the next try waits for a
+    /// Makes sure that the queue `name` exists, or the plugin's exchange with its binding. A queue is a waiting or parking queue, or one that
+    /// is never created: the work queue and the service's. All who ask for the same queue at the same time share one try and its error. After a refusal, the next try waits for a
     /// pause to end.
     ///
     /// # Errors
@@ -345,7 +346,7 @@ impl<M: Make> Inner<M> {
     async fn make(&self, name: &str, told: &watch::Sender<Option<Result<Instant>>>) {
         let permit = self.permits.acquire().await;
         let losses = self.losses();
-        let made = self.maker.make(self.item(name), self.mode(name)).await;
+        let made = self.maker.make(self.plan(name), self.mode(name)).await;
         drop(permit);
         let answer = {
             let mut places = self.places();
@@ -373,13 +374,15 @@ impl<M: Make> Inner<M> {
         told.send_replace(Some(answer));
     }
 
-    fn item(&self, name: &str) -> Item {
-        match waits_for(&self.queue, name) {
-            Some(delay) => plan::waiting(&self.queue, delay, self.queue_type),
-            None if name == self.queue => plan::existing(name),
-            None if name == HANDOVER_QUEUE => plan::handover(),
-            None => plan::parking(&self.queue, self.queue_type),
-        }
+    fn plan(&self, name: &str) -> Plan {
+        let items = match waits_for(&self.queue, name) {
+            Some(delay) => vec![plan::waiting(&self.queue, delay, self.queue_type)],
+            None if name == self.queue => vec![plan::existing(name)],
+            None if name == HANDOVER_QUEUE => vec![plan::handover()],
+            None if name == exchange(&self.queue) => exchange_and_binding(&self.queue).into(),
+            None => vec![plan::parking(&self.queue, self.queue_type)],
+        };
+        Plan { items }
     }
 
     fn mode(&self, name: &str) -> Mode {

@@ -7,7 +7,7 @@ use retryrmq_harness::{
     Amqp, Broker, CutProxy, Direction, QueueType, Version, eventually,
     lapin::{
         ExchangeKind,
-        options::ExchangeDeclareOptions,
+        options::{ExchangeDeclareOptions, ExchangeDeleteOptions},
         types::{FieldTable, ShortString},
     },
     on_every_broker_where,
@@ -227,6 +227,36 @@ async fn an_exchange_does_not_stand_for_its_plugin() {
             why.contains("plugin") && why.contains("retry-queues"),
             "{why}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
+    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+        let node = broker.own_node(&[PLUGIN]).await;
+        let vhost = node.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let diary = Diary::default();
+        let running = start(consumer(&client, QUEUE), &diary, |message| {
+            match message.attempt() {
+                1 => Err("not yet".into()),
+                _ => Ok(()),
+            }
+        })
+        .await;
+        let channel = amqp.new_channel().await;
+        let options = ExchangeDeleteOptions::default();
+        channel
+            .exchange_delete(EXCHANGE.into(), options)
+            .await
+            .unwrap();
+        amqp.publish_with(QUEUE, "x", id("a")).await;
+        diary.until("a", 2).await;
+        stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
+        let names = diary.event_names();
+        assert!(!names.contains(&"disconnected"), "{names:?}");
+        running.close().await;
     })
     .await;
 }

@@ -45,14 +45,12 @@ impl Copies {
         }
     }
 
-    /// Publishes a copy of a message of this work queue. Creates its target queue first, if that is not known to exist.
+    /// Publishes a copy of a message of this work queue. Creates its target first, if that is not known to exist.
     pub(super) fn publish(&mut self, token: Token, mut copy: Copy, body: Body, work_queue: &str) {
         let waits = &self.waits;
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
-        let known = copy.routing_key == work_queue
-            || !copy.exchange.is_empty()
-            || waits.safe_from(&copy.routing_key).is_some();
-        let queue = copy.routing_key.clone();
+        let target = target(&copy).to_owned();
+        let known = target == work_queue || waits.safe_from(&target).is_some();
         let done = self.answer(token, &copy);
         let job = match done.and_then(|done| job(copy, body, done)) {
             Ok(job) => job,
@@ -70,7 +68,7 @@ impl Copies {
         }
         let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
         tokio::spawn(async move {
-            match waits.ensure(&queue).await {
+            match waits.ensure(&target).await {
                 Ok(_) => client.publisher().submit_for(job, asked),
                 Err(error) => (job.done)(Err(error)),
             }
@@ -83,40 +81,42 @@ impl Copies {
     /// [`ErrorKind::ConnectionLost`] for a copy to the plugin, if there is no connection: nobody could prove that the copy has survived.
     fn answer(&self, token: Token, copy: &Copy) -> Result<Done> {
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let queue = copy.routing_key.clone();
-        let sent = Instant::now();
-        if copy.exchange.is_empty() {
-            return Ok(Box::new(move |result| {
-                if let Err(error) = &result
-                    && error.kind() == ErrorKind::Unroutable
-                {
-                    waits.forget(&queue);
-                }
-                let stored = result.map(|()| waits.matures(&queue).filter(|safe| *safe > sent));
-                let _ = mail.send(Mail::Copied(token, stored));
-            }));
-        }
-        let hardens = topology::hardens(&copy.properties);
+        let (target, sent) = (target(copy).to_owned(), Instant::now());
         // The connection before the publish. The one after the confirm may be another, and then the first one's node may have lost the
         // copy.
-        let published_on = self.client.publishing_now().ok_or_else(|| {
-            let why = "there is no connection to publish on";
-            Error::new(ErrorKind::ConnectionLost, why)
-        })?;
-        Ok(Box::new(move |result| {
-            if let Err(error) = result {
-                let _ = mail.send(Mail::Copied(token, Err(error)));
+        let in_plugin = if copy.exchange.is_empty() {
+            None
+        } else {
+            let connection = self.client.publishing_now().ok_or_else(|| {
+                let why = "there is no connection to publish on";
+                Error::new(ErrorKind::ConnectionLost, why)
+            })?;
+            Some((connection, topology::hardens(&copy.properties)))
+        };
+        Ok(Box::new(move |result: Result<()>| {
+            let result = result.map_err(|error| {
+                if error.kind() != ErrorKind::Unroutable {
+                    return error;
+                }
+                waits.forget(&target);
+                // The next try makes it again, so a missing exchange lasts no longer than a missing queue.
+                Error::new(error.kind(), error.to_string())
+            });
+            if let (Some((connection, hardens)), Ok(())) = (in_plugin, &result) {
+                tokio::spawn(async move {
+                    let lived = connection.lives_until(Instant::now() + hardens).await;
+                    let stored = lived.map(|()| None).map_err(|error| {
+                        let why = format!(
+                            "{error} before the delayed-message plugin had stored the message"
+                        );
+                        Error::new(error.kind(), why)
+                    });
+                    let _ = mail.send(Mail::Copied(token, stored));
+                });
                 return;
             }
-            tokio::spawn(async move {
-                let lived = published_on.lives_until(Instant::now() + hardens).await;
-                let stored = lived.map(|()| None).map_err(|error| {
-                    let why =
-                        format!("{error} before the delayed-message plugin had stored the message");
-                    Error::new(error.kind(), why)
-                });
-                let _ = mail.send(Mail::Copied(token, stored));
-            });
+            let stored = result.map(|()| waits.matures(&target).filter(|safe| *safe > sent));
+            let _ = mail.send(Mail::Copied(token, stored));
         }))
     }
 
@@ -135,6 +135,15 @@ impl Copies {
         self.under_way.remove(&token);
         let stored = stored.map(|safe_from| safe_from.map(moment));
         Input::Copied { token, stored }
+    }
+}
+
+/// What must exist for a copy: its queue, or its exchange.
+fn target(copy: &Copy) -> &str {
+    if copy.exchange.is_empty() {
+        &copy.routing_key
+    } else {
+        &copy.exchange
     }
 }
 

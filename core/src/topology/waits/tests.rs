@@ -41,8 +41,8 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn make(&self, item: Item, _: Mode) -> Result<()> {
-        let name = item.name().to_owned();
+    async fn make(&self, plan: Plan, _: Mode) -> Result<()> {
+        let name = plan.items[0].name().to_owned();
         self.made.lock().unwrap().push(name.clone());
         let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
         self.busiest.fetch_max(busy, Ordering::Relaxed);
