@@ -3,11 +3,13 @@ package retryrmq_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
@@ -255,6 +257,44 @@ func TestALoopThatWaitsForItsNextMessageCanBeLeft(t *testing.T) {
 			way.release() // the end itself needs the broker
 			if err := <-ended; !errors.Is(err, want) || shown.Load() == count {
 				t.Errorf("%s: got %v after %d", name, err, shown.Load())
+			}
+		}
+	})
+}
+
+// While a loop waits for its next message, copies of messages may be on their way whose originals are not acknowledged yet.
+func TestALoopThatIsCutShortParksNothingTwice(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		conn := s.dial()
+		s.queue("orders.parked", "quorum")
+		names := numbered(256) // as many are copied together
+		s.publish(conn, "orders.parked", names...)
+		look := func(ctx context.Context) (shown map[string]int, took time.Duration) {
+			shown, begun := map[string]int{}, time.Now()
+			for parked, err := range conn.Parked(ctx, "orders") {
+				if err == nil {
+					shown[parked.Message.MessageID]++
+				} else if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+			}
+			return shown, time.Since(begun)
+		}
+		look(t.Context()) // from now on each look needs copies
+		_, took := look(t.Context())
+		for range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), rand.N(took))
+			look(ctx)
+			cancel()
+		}
+		var shown map[string]int
+		eventually(t, "all are back", func() bool {
+			shown, _ = look(t.Context())
+			return len(shown) == len(names)
+		})
+		for name, times := range shown {
+			if times != 1 {
+				t.Errorf("%s is parked %d times", name, times)
 			}
 		}
 	})

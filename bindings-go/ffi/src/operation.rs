@@ -47,7 +47,8 @@ impl Operation {
         Self::run(ticket, work).map(|(answer, _)| Self::new(answer, None))
     }
 
-    /// Begins what changes nothing, and is given up when it is freed before its end.
+    /// Begins what leaves nothing behind wherever it is cut short, and is given up when it is freed before its end. The next message of a
+    /// walk is not of that kind: copies of others may be on their way.
     pub(crate) fn begin_while_awaited(
         ticket: u64,
         work: impl Future<Output = Result<Answer, Refusal>> + Send + 'static,

@@ -127,12 +127,10 @@ fn ended() -> Refusal {
 impl Walk {
     /// The next parked message; nothing at the end.
     pub fn next(&self, ticket: u64) -> Result<Arc<Operation>, Refusal> {
-        let (walk, shown) = (self.inner.clone(), Arc::clone(&self.shown));
-        Operation::begin_while_awaited(ticket, async move {
-            if walk.is_over().await {
-                return Err(ended());
-            }
-            let Some(record) = walk.next().await? else {
+        let (next, shown) = (self.inner.next(), Arc::clone(&self.shown));
+        // Not given up halfway: fresh copies may be on their way. The end of the walk ends it soon.
+        Operation::begin(ticket, async move {
+            let Some(record) = next.await? else {
                 return Ok(Answer::Record(Wire::default()));
             };
             let mut shown = lock(&shown);

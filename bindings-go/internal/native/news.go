@@ -212,8 +212,8 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Waits for the end. When ctx ends first, the error is ctx's. The operation is then freed, which gives it up if it changes nothing
-// at the broker; otherwise it comes to its end all the same.
+// Waits for the end. When ctx ends first, the error is ctx's. The operation is then freed, which gives it up if it leaves nothing
+// behind when it is cut short; otherwise it comes to its end all the same.
 func (op *Operation) wait(ctx context.Context) error {
 	select {
 	case <-op.done:
