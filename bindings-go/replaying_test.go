@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 func TestALoopOverParkedMessagesEndsWithTheConnection(t *testing.T) {
@@ -192,4 +195,52 @@ func TestAReplayThatIsNotWaitedForDuplicatesNothing(t *testing.T) {
 			t.Errorf("%d replays were cut short, and %d messages came twice", cut, twice)
 		}
 	})
+}
+
+func TestReplaysThatNobodyRemembersAreCompleted(t *testing.T) {
+	all := brokers(t)
+	s := newStage(t, all[len(all)-1]) // not in parallel: the native objects of other tests are counted as well
+	conn := s.dial()
+	s.queue("orders", "quorum")
+	s.queue("orders.parked", "quorum")
+	names := numbered(20)
+	s.publish(conn, "orders.parked", names...)
+	before := native.Live()
+	var held []*retryrmq.ParkedMessage
+	for parked, err := range conn.Parked(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held = append(held, parked); len(held) < len(names) {
+			continue
+		}
+		var replays sync.WaitGroup
+		for _, parked := range held {
+			replays.Add(1)
+			go func() {
+				defer replays.Done()
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				// The first one takes two seconds, and the others wait for it.
+				if err := parked.Replay(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("got %v", err)
+				}
+			}()
+		}
+		replays.Wait()
+		held = nil
+		eventually(t, "they are forgotten", func() bool {
+			runtime.GC()
+			return native.Live()-before <= 2 // the walk, and the message that is shown
+		})
+	}
+	var seen ledger
+	c := s.consume(conn, "orders", func(_ context.Context, m *retryrmq.Message) error {
+		seen.saw(m)
+		return nil
+	})
+	eventually(t, "all are replayed", func() bool { return seen.bodies() == len(names) })
+	if err := c.end(); err != nil || seen.total() != len(names) {
+		t.Errorf("%v; %d came", err, seen.total())
+	}
 }

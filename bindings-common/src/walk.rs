@@ -132,11 +132,6 @@ impl Walk {
         }
     }
 
-    /// Whether it is over.
-    pub async fn is_over(&self) -> bool {
-        self.browse.lock().await.is_none()
-    }
-
     /// How many messages were there when the walk began and have not been seen yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {

@@ -119,10 +119,6 @@ fn known(number: u64, record: &Record) -> Wire {
     Wire(out)
 }
 
-fn ended() -> Refusal {
-    Refusal::new("closed", "this walk through the parked messages has ended")
-}
-
 #[uniffi::export]
 impl Walk {
     /// The next parked message; nothing at the end.
@@ -199,23 +195,22 @@ impl Walk {
         &self,
         number: u64,
         ticket: u64,
-        how: impl FnOnce(&retryrmq_bindings::Walk, Record) -> F + Send + 'static,
+        how: impl FnOnce(&retryrmq_bindings::Walk, Record) -> F,
     ) -> Result<Arc<Operation>, Refusal>
     where
         F: Future<Output = Result<(), retryrmq_bindings::Refusal>> + Send + 'static,
     {
-        let (walk, shown) = (self.inner.clone(), Arc::clone(&self.shown));
+        // Taken now, because it may be forgotten while others are replayed before it, and so that of two that ask at once only one does
+        // it. Put back where that fails.
+        let record = lock(&self.shown)
+            .records
+            .get_mut(&number)
+            .and_then(|held| held.record.take())
+            .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
+        let settling = how(&self.inner, record.clone());
+        let shown = Arc::clone(&self.shown);
         Operation::begin(ticket, async move {
-            if walk.is_over().await {
-                return Err(ended());
-            }
-            // Taken, so that of two that ask at once only one does it; put back where that fails.
-            let record = lock(&shown)
-                .records
-                .get_mut(&number)
-                .and_then(|held| held.record.take())
-                .ok_or_else(|| Refusal::option("this message was replayed or dropped already"))?;
-            let settled = how(&walk, record.clone()).await;
+            let settled = settling.await;
             let mut shown = lock(&shown);
             if settled.is_ok() {
                 shown.records.remove(&number);
