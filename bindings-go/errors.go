@@ -71,6 +71,8 @@ var (
 	ErrClosed = kind("closed", "the connection was closed")
 	// ErrBroker: any other refusal by the broker. The message quotes it.
 	ErrBroker = kind("broker_error", "the broker refused")
+	// ErrFault: a fault of this package itself. What was begun may have been done.
+	ErrFault = kind("error", "this is a mistake in retryrmq")
 )
 
 func kind(code, message string) *Error { return &Error{Code: code, Message: message} }

@@ -2,7 +2,6 @@ package retryrmq
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -136,7 +135,7 @@ const (
 	flagMended = 32
 )
 
-var errShortBatch = errors.New("retryrmq: a batch is cut short; this is a mistake in retryrmq")
+var errShortBatch = kind(ErrFault.Code, "a batch is cut short; this is a mistake in retryrmq")
 
 // Reads a batch. Each message has its own memory: a handler may keep one for long, and that must not keep the others.
 func readBatch(batch []byte, queue string) ([]*Message, error) {

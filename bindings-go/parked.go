@@ -295,7 +295,7 @@ func readParked(record []byte, queue string) (*ParkedMessage, error) {
 	p.Attempts, p.ByBroker, p.Home, p.Mark = int(r.Uint32()), r.Bool(), r.String(), r.String()
 	message := r.Bytes()
 	if err := r.End(); err != nil {
-		return nil, err
+		return nil, ours(err)
 	}
 	var err error
 	p.Message, err = readMessage(message, queue)

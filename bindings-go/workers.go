@@ -214,7 +214,7 @@ func (w *workers) take() {
 	var err error
 	w.subscription.Exchange(acks, size, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
 	if err != nil {
-		w.judge.log.sayLater(slog.LevelError, "retryrmq: "+err.Error(), "queue", w.queue)
+		w.judge.log.sayLater(slog.LevelError, err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
 	w.taking, w.spare = false, acks[:0]

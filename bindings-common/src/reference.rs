@@ -301,7 +301,8 @@ fn errors() -> String {
     }
     out.push_str(
         "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Errors about options are also `ValueError` or `TypeError` in Python, and\n\
-         `RangeError` or `TypeError` in Node. `forked` is about a fork of the process, which is detected in Python.\n",
+         `RangeError` or `TypeError` in Node. `forked` is about a fork of the process, which is detected in Python.\n\nThe code `error` stands for a \
+         fault of retryrmq itself, and what was begun may have been done. It is `RetryRmqError` itself in Python and Node, and `ErrFault` in Go.\n",
     );
     out
 }

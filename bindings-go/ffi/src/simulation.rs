@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use retryrmq::{Outcome, Token};
+use retryrmq::Token;
 use retryrmq_bindings::nanoseconds;
 
 use crate::{

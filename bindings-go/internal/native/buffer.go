@@ -1,11 +1,6 @@
 package native
 
-import (
-	"encoding/binary"
-	"errors"
-)
-
-var errShort = errors.New("retryrmq: the native half answered something else than it promises; this is a mistake in retryrmq")
+import "encoding/binary"
 
 // Reader reads what UniFFI wrote: big-endian numbers, a length before texts and lists, a byte before what may be missing.
 // After the first thing that cannot be read, everything is zero and End tells.

@@ -9,7 +9,6 @@ package native
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync/atomic"
@@ -22,23 +21,6 @@ func init() {
 			"(%s differs); build both from the same version", C.GoString(name)))
 	}
 }
-
-// Refusal is an error of the native half.
-type Refusal struct {
-	// Code is the same in every language.
-	Code string
-	// Message is one sentence for people.
-	Message string
-	// Detail is what stands behind it; often empty.
-	Detail string
-}
-
-func (r *Refusal) Error() string { return r.Message }
-
-// ErrFreed is what a call on an object gives that is gone already.
-var ErrFreed = &Refusal{Code: "closed", Message: "this was closed already"}
-
-var errTooLarge = &Refusal{Code: "too_large", Message: "more than 2 GiB cannot be handed over"}
 
 // The first byte of b for C, which looks at it only during the call, and how many there are.
 func lent(b []byte) (unsafe.Pointer, C.int32_t) {
@@ -85,23 +67,7 @@ func valueOf(a C.rr_answer) (uint64, error) {
 	return uint64(a.value), nil
 }
 
-func refused(a C.rr_answer) error {
-	text := taken(a)
-	if a.code != 1 {
-		return &Refusal{
-			Code:    "broker_error",
-			Message: "the native half failed; this is a mistake in retryrmq",
-			Detail:  string(text),
-		}
-	}
-	r := NewReader(text)
-	r.Int32() // the only kind
-	refusal := &Refusal{Code: r.String(), Message: r.String(), Detail: r.String()}
-	if err := r.End(); err != nil {
-		return err
-	}
-	return refusal
-}
+func refused(a C.rr_answer) error { return refusalOf(int(a.code), taken(a)) }
 
 // An object of the native half. It lives until it is freed and nobody is in one of its methods any more.
 type object struct {
@@ -152,10 +118,4 @@ func Version() string {
 		return ""
 	}
 	return string(text)
-}
-
-// IsCode says whether err is a refusal with this code.
-func IsCode(err error, code string) bool {
-	var refusal *Refusal
-	return errors.As(err, &refusal) && refusal.Code == code
 }

@@ -112,12 +112,7 @@ func (n *newsroom) fetch() {
 		told.Delay, _ = r.OptionalUint64()
 		told.Reason, told.Error = r.OptionalString(), r.OptionalString()
 		told.Crashes, _ = r.OptionalUint32()
-		n.mu.Lock()
-		tell := n.listeners[listener]
-		n.mu.Unlock()
-		if tell != nil {
-			tell(told)
-		}
+		n.tell(listener, told)
 	}
 	for range r.Count() {
 		line := Line{Room: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
@@ -152,7 +147,16 @@ func (n *newsroom) fetch() {
 	}
 }
 
-// Listen has events told to tell, which must not wait for anything; the number is for Client.Subscribe.
+// Tells an event, if its listener still listens. Unlisten waits for the end of that.
+func (n *newsroom) tell(listener uint64, told Told) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if tell := n.listeners[listener]; tell != nil {
+		tell(told)
+	}
+}
+
+// Listen has events told to tell, which must not wait for anything, nor call this package; the number is for Client.Subscribe.
 func Listen(tell func(Told)) uint64 {
 	room.mu.Lock()
 	defer room.mu.Unlock()
@@ -161,7 +165,7 @@ func Listen(tell func(Told)) uint64 {
 	return room.next
 }
 
-// Unlisten ends that.
+// Unlisten ends that: afterwards nothing is told.
 func Unlisten(listener uint64) {
 	room.mu.Lock()
 	defer room.mu.Unlock()

@@ -1,0 +1,24 @@
+package native
+
+import "testing"
+
+// Whoever listened may close its channel after Unlisten.
+func TestNothingIsToldAfterUnlisten(t *testing.T) {
+	told := false
+	number := Listen(func(Told) {
+		told = true
+		if room.mu.TryLock() {
+			room.mu.Unlock()
+			t.Error("it could unlisten while it is told")
+		}
+	})
+	room.tell(number, Told{})
+	Unlisten(number)
+	if !told {
+		t.Error("it was not told")
+	}
+	told = false
+	if room.tell(number, Told{}); told {
+		t.Error("it was told after Unlisten")
+	}
+}
