@@ -12,7 +12,6 @@ use std::{
 use futures_util::StreamExt;
 use retryrmq_harness::{
     Amqp, Broker, QueueType, Version, Vhost, eventually,
-    hostile::{RawPublisher, entry, flag, long, properties, short},
     lapin::{
         BasicProperties, ExchangeKind,
         message::Delivery,
@@ -29,13 +28,13 @@ use crate::{
     stage::{PATIENCE, Replica, id, policy, program, take, text},
 };
 
-const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";
-const DELAYED: &str = "retryrmq.delayed";
-const PARKED: &str = "retryrmq.delayed.parked";
+pub(crate) const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";
+pub(crate) const DELAYED: &str = "retryrmq.delayed";
+pub(crate) const PARKED: &str = "retryrmq.delayed.parked";
 const PLUGIN: &str = "plugins = rabbitmq_delayed_message_exchange";
 
 /// The exchange `exchange`, and a queue `due` that takes `order.#` from it.
-async fn shop(amqp: &Amqp, exchange: &str) {
+pub(crate) async fn shop(amqp: &Amqp, exchange: &str) {
     let durable = ExchangeDeclareOptions {
         durable: true,
         ..ExchangeDeclareOptions::default()
@@ -126,7 +125,7 @@ fn now() -> u64 {
     u64::try_from(now.unwrap().as_millis()).unwrap()
 }
 
-fn delayed(name: &str, delay: AMQPValue) -> BasicProperties {
+pub(crate) fn delayed(name: &str, delay: AMQPValue) -> BasicProperties {
     let mut headers = FieldTable::default();
     headers.insert("x-delay".into(), delay);
     headers.insert("kind".into(), text("invoice"));
@@ -137,7 +136,7 @@ fn delayed(name: &str, delay: AMQPValue) -> BasicProperties {
         .with_content_type("text/plain".into())
 }
 
-async fn send(amqp: &Amqp, key: &str, properties: BasicProperties) -> u64 {
+pub(crate) async fn send(amqp: &Amqp, key: &str, properties: BasicProperties) -> u64 {
     let sent = now();
     let options = BasicPublishOptions {
         mandatory: true,
@@ -446,69 +445,6 @@ async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wa
     .await;
 }
 
-/// A copy could have their names only as they were mended, and would go to other queues, or be taken for another message.
-#[tokio::test]
-async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_copy() {
-    on_every_broker(|broker| async move {
-        let vhost = broker.vhost().await;
-        let amqp = vhost.connect().await;
-        shop(&amqp, "shop").await;
-        let bound = amqp.channel().queue_bind(
-            "due".into(),
-            "shop".into(),
-            "#".into(),
-            QueueBindOptions::default(),
-            FieldTable::default(),
-        );
-        bound.await.unwrap();
-        let file = policy(POLICY);
-        let replica = Replica::start(&vhost, Some(file.path())).await;
-        replica.says("kept until they are due").await;
-        let url = vhost.url().to_owned();
-        let published = tokio::task::spawn_blocking(move || {
-            let mut publisher = RawPublisher::connect(&url);
-            let delay = long(&entry(b"x-delay", b'I', &100i32.to_be_bytes()));
-            let alone = properties(flag::HEADERS, &delay);
-            publisher.publish_raw("orders", b"order.m\xfcller", &alone, b"key");
-            let named = [&delay[..], &short(b"\xfa\x01")].concat();
-            let named = properties(flag::HEADERS | flag::CORRELATION_ID, &named);
-            publisher.publish_raw("orders", b"order.x", &named, b"name");
-        });
-        published.await.unwrap();
-        replica
-            .counts(r#"retryrmq_serve_delayed_total{result="parked"}"#, 2)
-            .await;
-        eventually(PATIENCE, "both are parked", || async {
-            amqp.depth(PARKED).await == Some(2)
-        })
-        .await;
-        let client = retryrmq::Client::connect(vhost.url()).await.unwrap();
-        let mut browse = client.parked(DELAYED).browse().await.unwrap();
-        while let Some(record) = browse.next().await.unwrap() {
-            let message = record.message();
-            match message.body() {
-                b"key" => {
-                    let keys = format!("{:?}", message.headers().unwrap().inner()["x-death"]);
-                    let whole = AMQPValue::LongString(b"order.m\xfcller"[..].into());
-                    assert!(keys.contains(&format!("{whole:?}")), "{keys}");
-                }
-                _ => assert_eq!(message.mended(), Some("correlation_id is not UTF-8")),
-            }
-            let why = browse.replay(&record).await.unwrap_err().to_string();
-            assert!(
-                why.contains("not UTF-8") && why.contains("still parked"),
-                "{why}"
-            );
-        }
-        browse.close().await.unwrap();
-        client.close().await;
-        assert_eq!(amqp.depth(PARKED).await, Some(2));
-        assert_eq!(amqp.depth("due").await, Some(0));
-        assert!(replica.end().await.success());
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn an_exchange_of_another_type_is_in_nobody_elses_way() {
     on_every_broker(|broker| async move {
@@ -662,91 +598,6 @@ async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
         })
         .await;
         assert_eq!(amqp.depth(PARKED).await, Some(0), "{broker}");
-        assert!(replica.end().await.success());
-    })
-    .await;
-}
-
-/// A quorum queue without a leader confirms nothing: as its server that stands still.
-#[tokio::test]
-async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let vhost = broker.vhost().await;
-        let amqp = vhost.connect().await;
-        for queue in ["stuck", "still", "fine"] {
-            amqp.declare(queue, QueueType::Quorum).await;
-        }
-        let file = policy("[delayed.one]\nto = \"\"\n[delayed.other]\nto = \"\"\n");
-        let few = ["--prefetch", "10"];
-        let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
-        replica.says("kept until they are due").await;
-        let servers = async |verb: &str| {
-            for queue in ["stuck", "still"] {
-                let all = format!("sys:{verb}({{'{}_{queue}', node()}}).", vhost.name());
-                broker.ctl(&["eval", &all]).await;
-            }
-        };
-        servers("suspend").await;
-        let send = async |exchange: &str, key: &str| {
-            let options = BasicPublishOptions::default();
-            let properties = delayed(key, AMQPValue::LongInt(10));
-            let channel = amqp.channel();
-            let sent =
-                channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
-            sent.await.unwrap();
-        };
-        for _ in 0..100 {
-            send("one", "stuck").await;
-            send("one", "still").await;
-        }
-        send("other", "fine").await;
-        eventually(PATIENCE, "the other one comes", || async {
-            let depth = amqp.depth("fine").await;
-            (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
-        })
-        .await;
-        servers("resume").await;
-        assert!(replica.end().await.success());
-    })
-    .await;
-}
-
-/// One of the two may have the name of the other.
-#[tokio::test]
-async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let vhost = broker.vhost().await;
-        let amqp = vhost.connect().await;
-        amqp.declare("orders", QueueType::Quorum).await;
-        shop(&amqp, "orders").await;
-        let file = policy("[delayed.one]\nto = \"\"\n[delayed.other]\nto = \"orders\"\n");
-        let few = ["--prefetch", "10"];
-        let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
-        replica.says("kept until they are due").await;
-        let server = async |verb: &str| {
-            let code = format!("sys:{verb}({{'{}_orders', node()}}).", vhost.name());
-            broker.ctl(&["eval", &code]).await;
-        };
-        let send = async |exchange: &str, key: &str| {
-            let options = BasicPublishOptions::default();
-            let properties = delayed(key, AMQPValue::LongInt(10));
-            let channel = amqp.channel();
-            let sent =
-                channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
-            sent.await.unwrap();
-        };
-        server("suspend").await;
-        for _ in 0..30 {
-            send("one", "orders").await;
-        }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        send("other", "order.a").await;
-        eventually(Duration::from_secs(8), "it comes", || async {
-            let depth = amqp.depth("due").await;
-            (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
-        })
-        .await;
-        server("resume").await;
         assert!(replica.end().await.success());
     })
     .await;

@@ -2,17 +2,21 @@
 
 use retryrmq_harness::{
     QueueType, eventually,
+    hostile::{RawPublisher, entry, flag, long, properties, short},
     lapin::{
         BasicProperties,
-        options::BasicPublishOptions,
+        options::{BasicPublishOptions, QueueBindOptions},
         types::{AMQPValue, FieldArray, FieldTable},
     },
     on_every_broker,
 };
 use serde_json::json;
 
-use crate::stage::{
-    DEAD, INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+use crate::{
+    delayed,
+    stage::{
+        DEAD, INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+    },
 };
 
 /// A death in `victim`, as its broker would write it.
@@ -156,6 +160,69 @@ async fn an_exchange_of_that_name_that_clients_may_publish_to_is_refused() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(5), "{said}");
         assert!(said.contains("delete it"), "{said}");
+    })
+    .await;
+}
+
+/// A copy could have their names only as they were mended, and would go to other queues, or be taken for another message.
+#[tokio::test]
+async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_copy() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        delayed::shop(&amqp, "shop").await;
+        let bound = amqp.channel().queue_bind(
+            "due".into(),
+            "shop".into(),
+            "#".into(),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        bound.await.unwrap();
+        let file = policy(delayed::POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let url = vhost.url().to_owned();
+        let published = tokio::task::spawn_blocking(move || {
+            let mut publisher = RawPublisher::connect(&url);
+            let delay = long(&entry(b"x-delay", b'I', &100i32.to_be_bytes()));
+            let alone = properties(flag::HEADERS, &delay);
+            publisher.publish_raw("orders", b"order.m\xfcller", &alone, b"key");
+            let named = [&delay[..], &short(b"\xfa\x01")].concat();
+            let named = properties(flag::HEADERS | flag::CORRELATION_ID, &named);
+            publisher.publish_raw("orders", b"order.x", &named, b"name");
+        });
+        published.await.unwrap();
+        replica
+            .counts(r#"retryrmq_serve_delayed_total{result="parked"}"#, 2)
+            .await;
+        eventually(PATIENCE, "both are parked", || async {
+            amqp.depth(delayed::PARKED).await == Some(2)
+        })
+        .await;
+        let client = retryrmq::Client::connect(vhost.url()).await.unwrap();
+        let mut browse = client.parked(delayed::DELAYED).browse().await.unwrap();
+        while let Some(record) = browse.next().await.unwrap() {
+            let message = record.message();
+            match message.body() {
+                b"key" => {
+                    let keys = format!("{:?}", message.headers().unwrap().inner()["x-death"]);
+                    let whole = AMQPValue::LongString(b"order.m\xfcller"[..].into());
+                    assert!(keys.contains(&format!("{whole:?}")), "{keys}");
+                }
+                _ => assert_eq!(message.mended(), Some("correlation_id is not UTF-8")),
+            }
+            let why = browse.replay(&record).await.unwrap_err().to_string();
+            assert!(
+                why.contains("not UTF-8") && why.contains("still parked"),
+                "{why}"
+            );
+        }
+        browse.close().await.unwrap();
+        client.close().await;
+        assert_eq!(amqp.depth(delayed::PARKED).await, Some(2));
+        assert_eq!(amqp.depth("due").await, Some(0));
+        assert!(replica.end().await.success());
     })
     .await;
 }

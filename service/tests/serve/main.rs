@@ -20,6 +20,7 @@ mod server;
 mod stage;
 mod telling;
 mod trouble;
+mod unanswered;
 mod waiting;
 
 use stage::PATIENCE;

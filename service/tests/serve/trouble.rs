@@ -1,17 +1,11 @@
 //! Work queues that are gone, and queues that do not take what is to wait there: the others do not notice.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use retryrmq_harness::{
     Broker, Node, Permissions, Policy, QueueType, eventually,
-    lapin::{
-        options::BasicRejectOptions,
-        types::{AMQPValue, FieldTable},
-    },
+    lapin::{options::BasicRejectOptions, types::FieldTable},
     on_every_broker, on_every_broker_where,
 };
 use serde_json::json;
@@ -292,33 +286,17 @@ async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
         let file = policy("[delayed.orders]\nto = \"shop\"\n");
         let replica = Replica::start_at(node.url(), Some(file.path()), &[]).await;
         replica.says("kept until they are due").await;
-        // Nobody can publish in an alarm, but what is rejected is dead-lettered: to be parked, to be published, to wait, and to the intake.
-        let to_be_parked = [
-            ("x-dead-letter-exchange", ""),
-            ("x-dead-letter-routing-key", DELAYED),
-        ];
-        let delayed = [("x-dead-letter-exchange", "orders")];
-        for (queue, to) in [
-            ("late", &to_be_parked[..]),
-            ("due", &delayed),
-            ("early", &delayed),
-        ] {
-            let to = to.iter().map(|(name, value)| ((*name).into(), text(value)));
-            let to = to.collect::<BTreeMap<_, _>>().into();
-            amqp.declare_with(queue, QueueType::Classic, to).await;
-        }
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-dead-letter-exchange".into(), text(""));
+        arguments.insert("x-dead-letter-routing-key".into(), text(DELAYED));
+        amqp.declare_with("late", QueueType::Classic, arguments)
+            .await;
         declare(&amqp, "orders", QueueType::Classic, false).await;
-        let mut hour = FieldTable::default();
-        hour.insert("x-delay".into(), AMQPValue::LongInt(3_600_000));
         let other = node.connect().await;
         let (mut consumers, mut deliveries) = (Vec::new(), Vec::new());
-        for queue in ["late", "due", "early", "orders"] {
+        for queue in ["late", "orders"] {
             let mut consumer = other.consume(queue, 20).await;
-            let mut properties = id(queue);
-            if queue == "early" {
-                properties = properties.with_headers(hour.clone());
-            }
-            amqp.publish_with(queue, "x", properties).await;
+            amqp.publish_with(queue, "x", id(queue)).await;
             deliveries.push(consumer.next().await.unwrap().unwrap());
             consumers.push(consumer);
         }
@@ -327,20 +305,20 @@ async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
             let no = BasicRejectOptions { requeue: false };
             delivery.acker.reject(no).await.unwrap();
         }
-        until_unsettled(&node, DELAYED, "3").await;
+        until_unsettled(&node, DELAYED, "1").await;
         until_unsettled(&node, INTAKE, "1").await;
         let ended = tokio::time::timeout(PATIENCE, replica.end()).await;
         assert!(ended.expect("it ends").success());
         node.set_memory_watermark(0.6).await;
         // They are given back, or there; never neither.
-        for (queue, copy, least) in [
-            (DELAYED, "retryrmq.delayed.parked", 3),
-            (INTAKE, "orders.retry.1000", 1),
+        for (queue, copy) in [
+            (DELAYED, "retryrmq.delayed.parked"),
+            (INTAKE, "orders.retry.1000"),
         ] {
             eventually(PATIENCE, "it is somewhere", || async {
                 let amqp = node.connect().await;
                 let left = amqp.depth(queue).await.unwrap_or(0);
-                left + amqp.depth(copy).await.unwrap_or(0) >= least
+                left + amqp.depth(copy).await.unwrap_or(0) > 0
             })
             .await;
         }
