@@ -200,7 +200,11 @@ class Client(_Connected, AsyncOnly):
         return BlockingClient(self._native)
 
     async def close(self) -> None:
-        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
+        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued.
+
+        What is being published is waited for, for at most 20 seconds, and not after the connection was lost. Meanwhile and afterwards
+        :meth:`publish` raises :class:`ClosedError`.
+        """
         await pump().answer(self._native.close())
 
     async def __aenter__(self) -> Client:
@@ -237,7 +241,7 @@ class BlockingClient(_Connected):
         return BlockingParkedMessages(self._native, queue)
 
     def close(self) -> None:
-        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued."""
+        """As :meth:`Client.close`."""
         self._native.close().wait()
 
     def __enter__(self) -> BlockingClient:

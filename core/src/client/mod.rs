@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,16 +15,20 @@ use std::{
 
 use futures_util::FutureExt;
 use prometheus_client::metrics::histogram::Histogram;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::RwLock,
+    time::{Instant, timeout},
+};
 use tracing::warn;
 
 mod counts;
 mod depths;
+mod end;
 mod runtime;
 mod streams;
 mod totals;
 
-use self::{depths::Depths, runtime::same_process};
+use self::{depths::Depths, end::end_together, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -140,6 +144,8 @@ struct Inner {
     consuming: Arc<Link>,
     publishing: Arc<Link>,
     publisher: Publisher,
+    /// Each publish reads it until its message is answered. The end writes it.
+    publishes: RwLock<()>,
     metrics: Metrics,
     depths: Arc<Depths>,
     looks: Arc<Looks>,
@@ -251,6 +257,7 @@ impl Client {
             consuming,
             publishing,
             publisher,
+            publishes: RwLock::default(),
             metrics,
             reconnects,
             delayed: Mutex::default(),
@@ -266,12 +273,6 @@ impl Client {
         self.same_process()?;
         self.0.consuming.health()?;
         self.0.publishing.health()
-    }
-
-    /// The error that ended the client, or `None` if it has not ended by itself. See [`ClientOptions::end_when_refused`].
-    #[must_use]
-    pub fn end(&self) -> Option<Error> {
-        self.0.consuming.end().or_else(|| self.0.publishing.end())
     }
 
     /// A consumer of `queue` with default options. Nothing is sent to the broker until it is started.
@@ -319,9 +320,14 @@ impl Client {
     /// | [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`] | may have been stored; publish it again |
     /// | [`ErrorKind::TooLarge`], [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`] | was not stored; change something first |
     /// | [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::StrategyRefused`], only with a delay | was not stored; it has no queue to wait in |
+    /// | [`ErrorKind::Closed`] | was not stored, unless [`close`](Self::close) waited for it in vain |
     pub async fn publish(&self, message: Publish) -> Result<()> {
         self.same_process()?;
         message.validate()?;
+        // While the end waits for others, nobody can read.
+        let _begun = self.0.publishes.try_read().map_err(|why| {
+            Error::new(ErrorKind::Closed, "the client was closed").with_source(why)
+        })?;
         let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
             return self.0.publisher.publish(message).await;
         };
@@ -445,14 +451,6 @@ impl Client {
         self.examine(plan, Mode::Apply).await
     }
 
-    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued, and counts as
-    /// delivered.
-    pub async fn close(&self) {
-        self.0.looks.close().await;
-        self.0.consuming.close().await;
-        self.0.publishing.close().await;
-    }
-
     /// Uses a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
@@ -543,26 +541,6 @@ impl Client {
     /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
         self.0.depths.watch(queue, &self.0.consuming);
-    }
-}
-
-/// When one connection ends by itself, ends the other too: a consumer that cannot publish could settle nothing.
-async fn end_together(links: [Weak<Link>; 2]) {
-    let ended = |link: &Weak<Link>| {
-        let link = link.clone();
-        async move {
-            match link.upgrade().map(|link| link.ends()) {
-                Some(end) => end.await,
-                None => std::future::pending().await,
-            }
-        }
-    };
-    let (error, other) = tokio::select! {
-        error = ended(&links[0]) => (error, &links[1]),
-        error = ended(&links[1]) => (error, &links[0]),
-    };
-    if let Some(other) = other.upgrade() {
-        other.end_as(&error).await;
     }
 }
 

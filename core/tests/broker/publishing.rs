@@ -526,3 +526,56 @@ async fn what_a_wave_had_no_time_for_is_not_published_later() {
     })
     .await;
 }
+
+/// An error would have its publisher publish it again, although it is stored.
+#[tokio::test]
+async fn closing_waits_for_what_is_being_published() {
+    on_every_queue_type(|broker, kind| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+        amqp.declare(QUEUE, kind).await;
+        let message = || Publish::to_queue(QUEUE, "x").delay(ms(500_000));
+        let (publishing, closing) = (client.clone(), client.clone());
+        let published = tokio::spawn(async move { publishing.publish(message()).await });
+        // For two seconds its queue is no safe place.
+        eventually(PATIENCE, "it is stored", || async {
+            amqp.depth("orders.retry.500000")
+                .await
+                .filter(|depth| *depth > 0)
+        })
+        .await;
+        let closed = tokio::spawn(async move { closing.close().await });
+        eventually(PATIENCE, "others are refused", || async {
+            client.publish(Publish::to_queue(QUEUE, "y")).await.err()
+        })
+        .await;
+        published.await.unwrap().unwrap();
+        closed.await.unwrap();
+        refused(client.publish(message()).await, ErrorKind::Closed);
+    })
+    .await;
+}
+
+/// What waits for a connection was not sent.
+#[tokio::test]
+async fn closing_waits_for_no_lost_connection() {
+    on_every_broker(|broker| async move {
+        let (wires, port) = (Wires::default(), free_port().await);
+        let door = wires.lead(port, host_and_port(&broker)).await;
+        let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
+        let client = Client::connect(&url).await.unwrap();
+        door.abort();
+        wires.cut(PUBLISHING);
+        eventually(PATIENCE, "the connection is known to be lost", || async {
+            client.health().err().map(drop)
+        })
+        .await;
+        let closing = async {
+            tokio::task::yield_now().await;
+            client.close().await;
+        };
+        let (answer, ()) = tokio::join!(client.publish(Publish::to_queue(QUEUE, "x")), closing);
+        refused(answer, ErrorKind::Closed);
+    })
+    .await;
+}

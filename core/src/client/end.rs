@@ -1,0 +1,67 @@
+//! The end of a client: closed by its owner, or by itself.
+
+use std::sync::Weak;
+
+use tokio::{sync::RwLockWriteGuard, time::sleep};
+
+use super::Client;
+use crate::{
+    Error,
+    connection::{ANSWER, Link},
+};
+
+impl Client {
+    /// The error that ended the client, or `None` if it has not ended by itself. See
+    /// [`ClientOptions::end_when_refused`](crate::ClientOptions::end_when_refused).
+    #[must_use]
+    pub fn end(&self) -> Option<Error> {
+        self.0.consuming.end().or_else(|| self.0.publishing.end())
+    }
+
+    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued, and counts as
+    /// delivered.
+    ///
+    /// What is being published is waited for, for at most 20 seconds, and not after the connection was lost. Meanwhile and afterwards
+    /// [`publish`](Self::publish) fails at once.
+    pub async fn close(&self) {
+        self.0.looks.close().await;
+        self.0.consuming.close().await;
+        let _none_begins = self.published().await;
+        self.0.publishing.close().await;
+    }
+
+    /// Waits for the publishes that have begun. Until the guard is dropped, others are refused.
+    async fn published(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        let lost = async {
+            if let Some(connection) = self.publishing_now() {
+                connection.gone().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            guard = self.0.publishes.write() => Some(guard),
+            () = lost => None,
+            () = sleep(ANSWER) => None,
+        }
+    }
+}
+
+/// When one connection ends by itself, ends the other too: a consumer that cannot publish could settle nothing.
+pub(super) async fn end_together(links: [Weak<Link>; 2]) {
+    let ended = |link: &Weak<Link>| {
+        let link = link.clone();
+        async move {
+            match link.upgrade().map(|link| link.ends()) {
+                Some(end) => end.await,
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let (error, other) = tokio::select! {
+        error = ended(&links[0]) => (error, &links[1]),
+        error = ended(&links[1]) => (error, &links[0]),
+    };
+    if let Some(other) = other.upgrade() {
+        other.end_as(&error).await;
+    }
+}
