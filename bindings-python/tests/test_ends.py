@@ -45,6 +45,49 @@ def test_a_loop_that_is_closed_loses_nothing(broker: Broker, programs: list[Prog
     assert sorted(body for body, _ in left_in(broker, queue)) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("how", ["consumer.stop()", "loop.stop()"])
+def test_what_is_handled_when_it_stops_does_not_come_again(broker: Broker, programs: list[Program], how: str) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for number in range(40):
+            client.publish(queue, str(number))
+    program = Program(
+        f"""
+        loop = asyncio.new_event_loop()
+        handled = []
+
+        async def handle(msg):
+            while not handled and consumer.stats().outstanding < 40:
+                time.sleep(0.01)  # the others are handled in one stretch
+            handled.append(msg.text())
+            if len(handled) == 21:
+                {how}
+                if consumer._subscription.is_closing:
+                    consumer._subscription.wait_closed().wait()
+                await asyncio.sleep(3600)
+
+        async def main():
+            global consumer
+            client = await retryrmq.connect(url)
+            consumer = client.consume(queue, handle, dlx=True, prefetch=64)
+            await consumer.run()
+
+        serving = loop.create_task(main())
+        serving.add_done_callback(lambda _: loop.stop())
+        loop.run_forever()
+        say(handled=handled)
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    numbers = [str(number) for number in range(40)]
+    assert program.line() == {"handled": numbers[:21]}
+    assert program.end() == 0
+    assert sorted(int(body) for body, _ in left_in(broker, queue)) == list(range(20, 40))
+
+
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(3)", "os._exit(4)", "raise ZeroDivisionError"])
 def test_an_end_without_goodbye_loses_nothing(broker: Broker, programs: list[Program], ending: str) -> None:
     queue = broker.queue()

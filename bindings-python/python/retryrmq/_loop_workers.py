@@ -122,7 +122,8 @@ class LoopWorkers:
         return mark is not None and any(cast("_Worker", task).mark is mark for task in self._tasks)
 
     def stop(self) -> None:
-        """Ends now."""
+        """Ends now. What is handled stays handled."""
+        self._hand_over()
         self._deadline = 0.0
         self._subscription.abandon()
         self._ready.clear()

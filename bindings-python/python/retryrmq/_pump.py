@@ -255,6 +255,11 @@ class Pump:
 
     def let_go(self) -> None:
         """Ends everything that still runs."""
+        for home in list(self._homes.values()):
+            loop, workers = home.loop(), None if home.workers is None else home.workers()
+            # A loop that was stopped would no longer pass on what is acknowledged.
+            if workers is not None and not (loop is not None and loop.is_running()):
+                workers.let_go()
         left = list(self.running)
         for subscription in left:
             subscription.abandon()
