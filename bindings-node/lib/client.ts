@@ -351,6 +351,11 @@ function unlessAborted<T extends { close(): Promise<void> }>(
       )
     }
     signal.addEventListener('abort', abort, { once: true })
-    making.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort))
+    // First, because the caller may abort as soon as it has the result.
+    const deaf = (): void => signal.removeEventListener('abort', abort)
+    making.then(
+      (made) => (deaf(), resolve(made)),
+      (error: Error) => (deaf(), reject(error)),
+    )
   })
 }

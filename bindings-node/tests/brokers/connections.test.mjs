@@ -92,6 +92,19 @@ test('waiting that is given up ends', async () => {
   await until('nobody tries any more', () => (liveObjects().operations ?? 0) <= before)
 })
 
+test('a signal that aborts after connecting takes nothing back', async (t) => {
+  const [name, controller] = [await queue(t), new AbortController()]
+  let rmq
+  try {
+    rmq = await connect(URL_, { signal: controller.signal })
+  } finally {
+    controller.abort()
+  }
+  // An end would wait for the first.
+  for (const body of 'xy') await rmq.publish(name, body)
+  await rmq.close()
+})
+
 test('waiting keeps the process alive until Ctrl-C', async () => {
   const { signal } = await program('waits', [at(`127.0.0.1:${await freePort()}`)], async (child, says) => {
     await says('waiting\nwaiting')
