@@ -25,10 +25,15 @@ export interface Login {
  * If the function throws, rejects, returns something else or takes longer than 20 seconds, the login has failed. `connect` then rejects
  * with an {@link AuthenticationFailedError}; a lost connection is tried again, with another call. The texts of its errors are shown and
  * logged, so they must not contain a password.
+ *
+ * The client cannot end a call that hangs. While eight calls have not ended, the function is not called again, and the login fails. So give
+ * what it waits for a limit, such as `AbortSignal.timeout(20_000)`.
  */
 export type Credentials = () => Login | PromiseLike<Login>
 
 const KNOWN = ['user', 'password', 'expiresIn']
+/** The most calls that may run at a time. Two or three are needed; further ones hang, perhaps for ever. */
+const MOST_CALLS = 8
 /** The most of an error's text that is shown. */
 const MOST_TEXT = 1024
 
@@ -38,8 +43,14 @@ export function asking(credentials: unknown): number {
     throw new InvalidTypeError(`\`credentials\` must be a function that returns { user, password }, not ${kind(credentials)}`)
   }
   const context = new AsyncResource('RetryRmqCredentials')
+  let running = 0
   return bridge().asks((question) => {
-    void context.runInAsyncScope(answer, undefined, credentials as Credentials, question)
+    if (running >= MOST_CALLS) {
+      bridge().native.refuse(question, `${MOST_CALLS} calls of it have not ended; have it give up after 20 seconds`)
+      return
+    }
+    running++
+    void context.runInAsyncScope(answer, undefined, credentials as Credentials, question).finally(() => running--)
   })
 }
 
