@@ -203,13 +203,17 @@ impl Browse {
                 Ok(sent) => super::copies::answer(sent).await,
                 Err(error) => Err(error),
             };
-            if answer.is_ok() {
+            match &answer {
                 // Nobody can tell how old the queue is, and a young one can come back empty when its broker is killed.
-                let seen = *self
-                    .targets
-                    .entry(message.target().to_owned())
-                    .or_insert_with(Instant::now);
-                safe = safe.max(seen + SAFE_AGE);
+                Ok(()) => {
+                    let target = self.targets.entry(message.target().to_owned());
+                    safe = safe.max(*target.or_insert_with(Instant::now) + SAFE_AGE);
+                }
+                // The queue is gone. If it is made again, it is young.
+                Err(error) if error.kind() == ErrorKind::Unroutable => {
+                    self.targets.remove(message.target());
+                }
+                Err(_) => {}
             }
             answers.push(answer);
         }

@@ -19,7 +19,7 @@ use crate::{
     parking::{Source, Supply, suited},
     publish::Job,
     retry::{Origin, Stamp},
-    topology::{SAFE_AGE, name, parking_queue},
+    topology::{name, parking_queue},
     visible,
 };
 
@@ -39,8 +39,6 @@ pub struct Look {
     supply: Supply,
     held: BTreeSet<u64>,
     walk: u64,
-    /// When the target queues of copies became known.
-    since: Option<Instant>,
     uncounted: bool,
     /// Whether looks are counted, and the count moves on with the message.
     counted: bool,
@@ -76,7 +74,6 @@ impl Waiting {
             rung: rung.clone(),
             held: BTreeSet::new(),
             walk: fastrand::u64(..),
-            since: None,
             uncounted: can.nack_is_uncounted,
             counted: can.counts_hold_rounds && !entry.classic,
             skipped: 0,
@@ -139,8 +136,8 @@ impl Look {
     }
 
     /// Brings messages back now. A copy of each goes to the tail of the work queue, with its count and history; after the confirm, the
-    /// waiting one is acknowledged. Returns one result per message, in order. The first call takes two seconds, because a younger queue can
-    /// lose confirmed messages when its broker crashes.
+    /// waiting one is acknowledged. Returns one result per message, in order. Takes two seconds unless this client has known the queue for so
+    /// long, because a younger queue can lose confirmed messages when its broker crashes.
     ///
     /// # Errors
     /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
@@ -155,7 +152,8 @@ impl Look {
     /// order.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush). The parking queue is created if it is missing.
+    /// As [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the first
+    /// call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
     pub async fn cancel(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
         self.send(waiters, Deed::Cancel).await
     }
@@ -190,9 +188,11 @@ impl Look {
             Deed::Cancel => parking_queue(&self.queue),
         };
         let to = to.as_str();
-        if let Err(error) = self.ensure(to).await {
-            return waiters.iter().map(|_| Err(error.duplicate())).collect();
-        }
+        let waits = self.client.waits(&self.queue);
+        let safe = match waits.ensure(to).await {
+            Ok(safe) => safe,
+            Err(error) => return waiters.iter().map(|_| Err(error.duplicate())).collect(),
+        };
         let origin = Origin::default();
         let sent: Vec<_> = waiters
             .iter()
@@ -224,33 +224,32 @@ impl Look {
         let mut results = Vec::with_capacity(sent.len());
         for (waiter, sent) in waiters.iter().zip(sent) {
             let result = match sent {
-                Ok(sent) => self.settle(waiter.tag, sent).await,
+                Ok(sent) => self.settle(waiter.tag, sent, safe).await,
                 Err(error) => Err(error),
             };
+            if matches!(&result, Err(error) if error.kind() == ErrorKind::Unroutable) {
+                waits.forget(to);
+            }
             results.push(result);
         }
         results
     }
 
-    async fn settle(&mut self, tag: u64, sent: oneshot::Receiver<Result<()>>) -> Result<()> {
+    /// Acknowledges a message when its copy is confirmed, and `safe` because its queue is old enough.
+    async fn settle(
+        &mut self,
+        tag: u64,
+        sent: oneshot::Receiver<Result<()>>,
+        safe: Instant,
+    ) -> Result<()> {
         sent.await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
-        if let Some(since) = self.since {
-            sleep_until(since + SAFE_AGE).await;
-        }
+        sleep_until(safe).await;
         self.supply
             .settle(tag)
             .await
             .map_err(|error| self.cut(error))?;
         self.held.remove(&tag);
-        Ok(())
-    }
-
-    /// Makes sure that the target queue of copies exists.
-    async fn ensure(&mut self, to: &str) -> Result<()> {
-        let waits = self.client.waits(&self.queue);
-        waits.ensure(to).await?;
-        self.since.get_or_insert_with(Instant::now);
         Ok(())
     }
 

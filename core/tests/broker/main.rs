@@ -37,4 +37,5 @@ mod subscribing;
 mod telemetry;
 mod tls;
 mod tokens;
+mod waiting;
 mod work_queue;

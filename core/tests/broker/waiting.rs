@@ -1,0 +1,105 @@
+//! What waits and is moved, and what is replayed: no original may go before its copy is in a queue that is old enough.
+
+use std::time::Duration;
+
+use retryrmq::{Client, ErrorKind, Look, Publish, Waiter};
+use retryrmq_harness::{Amqp, QueueType, on_every_broker};
+use tokio::time::Instant;
+
+use crate::{
+    connecting::refused,
+    parking::ready,
+    stage::{PARKED, QUEUE, connect, id, take},
+};
+
+/// What a killed broker loses from a younger queue.
+const YOUNG: Duration = Duration::from_millis(1_900);
+
+/// A look at these messages, which wait for an hour.
+async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (Look, Vec<Waiter>) {
+    amqp.declare(QUEUE, QueueType::Quorum).await;
+    for name in names {
+        let message = Publish::to_queue(QUEUE, *name).message_id(name);
+        let delayed = message.delay(Duration::from_secs(3_600));
+        client.publish(delayed).await.unwrap();
+    }
+    let waiting = client.waiting(QUEUE);
+    let rungs = waiting.rungs([]).await.unwrap();
+    let rung = rungs.iter().find(|rung| rung.messages > 0).unwrap();
+    let mut look = waiting.look(rung).await.unwrap();
+    let mut waiters = Vec::new();
+    while let Some(waiter) = look.next().await.unwrap() {
+        waiters.push(waiter);
+    }
+    assert_eq!(waiters.len(), names.len());
+    (look, waiters)
+}
+
+/// The work queue is old enough by then; the parking queue is as young as its first message.
+#[tokio::test]
+async fn each_queue_that_a_look_moves_to_becomes_old_enough() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
+        let flushed = look.flush(&waiters[..1]).await;
+        assert!(matches!(flushed[..], [Ok(())]), "{flushed:?}");
+        let began = Instant::now();
+        let cancelled = look.cancel(&waiters[1..]).await;
+        assert!(matches!(cancelled[..], [Ok(())]), "{cancelled:?}");
+        assert!(began.elapsed() >= YOUNG, "{:?}", began.elapsed());
+        look.close().await.unwrap();
+        take(&amqp, QUEUE, 1).await;
+        take(&amqp, PARKED, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_parking_queue_that_was_deleted_is_made_again() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
+        let mut cancel = async |place: usize| {
+            let done = look.cancel(&waiters[place..=place]).await;
+            done.into_iter().collect::<retryrmq::Result<()>>()
+        };
+        cancel(0).await.unwrap();
+        amqp.delete(PARKED).await;
+        refused(cancel(1).await, ErrorKind::Unroutable);
+        let began = Instant::now();
+        cancel(1).await.unwrap();
+        assert!(began.elapsed() >= YOUNG, "{:?}", began.elapsed());
+        assert_eq!(take(&amqp, PARKED, 1).await[0].id(), Some("b"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_replay_to_a_queue_that_was_made_again_waits_again() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for queue in [QUEUE, PARKED] {
+            amqp.declare(queue, QueueType::Quorum).await;
+        }
+        for name in ["a", "b"] {
+            amqp.publish_with(PARKED, name, id(name)).await;
+        }
+        ready(&amqp, 2).await;
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        let a = walk.next().await.unwrap().unwrap();
+        let b = walk.next().await.unwrap().unwrap();
+        walk.replay_to(&a, QUEUE).await.unwrap();
+        amqp.delete(QUEUE).await;
+        refused(walk.replay_to(&b, QUEUE).await, ErrorKind::Unroutable);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let began = Instant::now();
+        walk.replay_to(&b, QUEUE).await.unwrap();
+        assert!(began.elapsed() >= YOUNG, "{:?}", began.elapsed());
+        walk.close().await.unwrap();
+        assert_eq!(take(&amqp, QUEUE, 1).await[0].id(), Some("b"));
+    })
+    .await;
+}
