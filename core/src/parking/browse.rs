@@ -20,6 +20,7 @@ use super::{
     Record, Resend,
     copies::Copies,
     held::Held,
+    renewal::{Rotation, Sent},
     supply::Supply,
     wear::{Move, Wear},
 };
@@ -50,6 +51,10 @@ pub struct Browse {
     pub(super) targets: HashMap<String, Instant>,
     /// Messages that could not be replaced by a fresh copy; they are shown next.
     pub(super) unrenewed: VecDeque<Record>,
+    /// What is being renewed. Kept here, because the caller may drop its future at any time.
+    pub(super) rotation: Option<Rotation>,
+    /// The copies whose confirms are awaited, and the originals of those are still held.
+    pub(super) sent: VecDeque<Sent>,
     pub(super) wear: Wear,
     /// The queue is known to be a classic queue.
     classic: bool,
@@ -99,6 +104,8 @@ impl Browse {
             held: Held::default(),
             targets: HashMap::new(),
             unrenewed: VecDeque::new(),
+            rotation: None,
+            sent: VecDeque::new(),
             wear,
             classic,
             begun: false,
@@ -137,13 +144,15 @@ impl Browse {
     /// The next parked message; `None` after those that were ready when the walk began. Fewer come if others take some meanwhile. A message
     /// that this walk replayed, and that was parked again, is not shown again.
     ///
-    /// Waits, and holds no further messages, during a memory or disk alarm of the broker.
+    /// Waits, and holds no further messages, during a memory or disk alarm of the broker. Its future may be dropped, as by a timeout: the
+    /// next call goes on where it was.
     ///
     /// # Errors
     /// Those of a lost connection: everything held is back in the parking queue. [`ErrorKind::Timeout`] if the broker says that there are
     /// messages and delivers none. Those of publishing, if a message must be replaced by a fresh copy first: it is still parked.
     pub async fn next(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
+        self.turn().await?;
         loop {
             if let Some(record) = self.unrenewed.pop_front() {
                 return Ok(Some(record));
@@ -216,6 +225,7 @@ impl Browse {
         if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
             self.held.clear();
             self.unrenewed.clear();
+            (self.rotation, self.sent) = (None, VecDeque::new());
         }
         done
     }
@@ -301,7 +311,8 @@ impl Browse {
         self.settle(tag).await
     }
 
-    /// Ends the walk. Messages that were neither replayed nor dropped are back in their places.
+    /// Ends the walk. Messages that were neither replayed nor dropped are back in their places. If the future is dropped, this is as if the
+    /// process was killed: what is being replaced by a fresh copy may be parked twice.
     ///
     /// # Errors
     /// Those of publishing, if a message was looked at before and must be replaced by a fresh copy. It is still parked.
@@ -339,10 +350,10 @@ impl Browse {
     }
 
     pub(super) async fn settle(&mut self, tag: u64) -> Result<()> {
-        let settled = self.supply.settle(tag).await;
-        self.unless_over(settled)?;
+        // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(tag);
-        Ok(())
+        let settled = self.supply.settle(tag).await;
+        self.unless_over(settled)
     }
 }
 

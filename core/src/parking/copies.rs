@@ -18,8 +18,45 @@ use crate::{
     visible,
 };
 
-/// The confirm of a copy.
-pub(super) type Answer = oneshot::Receiver<Result<()>>;
+/// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
+pub(crate) struct Answer {
+    told: oneshot::Receiver<Result<()>>,
+    _asker: Arc<()>,
+}
+
+impl Answer {
+    /// Waits for the confirm. Call it again only if its future was dropped.
+    pub(crate) async fn get(&mut self) -> Result<()> {
+        let told = (&mut self.told).await;
+        told.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+    }
+}
+
+/// Publishes a copy of a held message to a queue.
+pub(crate) fn publish(
+    client: &Client,
+    to: &str,
+    properties: BasicProperties,
+    body: Arc<dyn AsRef<[u8]> + Send + Sync>,
+) -> Result<Answer> {
+    let (done, told) = oneshot::channel();
+    let job = Job {
+        exchange: ShortString::default(),
+        routing_key: name(to)?,
+        properties,
+        body,
+        mandatory: true,
+        done: Box::new(move |result| {
+            let _ = done.send(result);
+        }),
+    };
+    let asker = Arc::new(());
+    client.publisher().submit_for(job, Arc::downgrade(&asker));
+    Ok(Answer {
+        told,
+        _asker: asker,
+    })
+}
 
 /// A routing key that no queue has.
 const NOBODY: &str = "retryrmq.nobody";
@@ -66,35 +103,27 @@ impl Copies {
 
     async fn ask_to_publish(&self) -> Result<()> {
         let properties = BasicProperties::default().with_expiration("0".into());
-        let sent = self.publish(NOBODY, properties, Arc::new([0; 0]))?;
-        match answer(sent).await {
+        let mut sent = publish(&self.client, NOBODY, properties, Arc::new([0; 0]))?;
+        match sent.get().await {
             Err(error) if error.kind() == ErrorKind::Unroutable => Ok(()),
             other => other,
         }
     }
 
-    /// Publishes fresh copies to the tail of the parking queue, all at once; returns one result per message.
-    pub(super) async fn renew(&self, messages: &[Arc<Received>]) -> Vec<Result<()>> {
+    /// Sends a fresh copy to the tail of the parking queue.
+    pub(super) fn renew(&self, received: &Arc<Received>) -> Result<Answer> {
         let origin = Origin {
             host: HOST.clone(),
             app_version: String::new(),
         };
-        let sent: Vec<_> = messages
-            .iter()
-            .map(|received| {
-                let properties = self.stamp(&origin, received).renewed(&self.marks.renewed);
-                let properties = properties.ok_or_else(too_large)?;
-                self.publish(&self.parking, properties, Arc::clone(received) as _)
-            })
-            .collect();
-        let mut results = Vec::with_capacity(sent.len());
-        for sent in sent {
-            results.push(match sent {
-                Ok(sent) => answer(sent).await,
-                Err(error) => Err(error),
-            });
-        }
-        results
+        let properties = self.stamp(&origin, received).renewed(&self.marks.renewed);
+        let properties = properties.ok_or_else(too_large)?;
+        publish(
+            &self.client,
+            &self.parking,
+            properties,
+            Arc::clone(received) as _,
+        )
     }
 
     /// Sends a copy to a work queue. The answer is its confirm.
@@ -109,7 +138,7 @@ impl Copies {
         let properties = stamp
             .replay(&self.marks.replayed, keep_count)
             .map_err(|lost| cut(to, &lost))?;
-        self.publish(to, properties, Arc::clone(received) as _)
+        publish(&self.client, to, properties, Arc::clone(received) as _)
     }
 
     /// Whether this walk replayed it, and it was parked again.
@@ -127,26 +156,6 @@ impl Copies {
             now: 0,
             budget: self.client.header_room(),
         }
-    }
-
-    fn publish(
-        &self,
-        to: &str,
-        properties: BasicProperties,
-        body: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    ) -> Result<Answer> {
-        let (done, answer) = oneshot::channel();
-        self.client.publisher().submit(Job {
-            exchange: ShortString::default(),
-            routing_key: name(to)?,
-            properties,
-            body,
-            mandatory: true,
-            done: Box::new(move |result| {
-                let _ = done.send(result);
-            }),
-        });
-        Ok(answer)
     }
 }
 
@@ -172,9 +181,4 @@ fn cut(to: &str, lost: &[String]) -> Error {
             names.join(", ")
         ),
     )
-}
-
-pub(super) async fn answer(sent: Answer) -> Result<()> {
-    sent.await
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
 }

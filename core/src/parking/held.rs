@@ -42,11 +42,14 @@ impl Held {
     }
 
     /// The messages that must be renewed, in the order in which they came.
-    pub(super) fn stale(&self) -> Vec<(u64, Arc<Received>)> {
-        self.messages
-            .iter()
-            .filter_map(|(tag, stale)| stale.as_ref().map(|received| (*tag, Arc::clone(received))))
-            .collect()
+    pub(super) fn stale(&self) -> Vec<u64> {
+        let stale = self.messages.iter().filter(|(_, stale)| stale.is_some());
+        stale.map(|(tag, _)| *tag).collect()
+    }
+
+    /// The message, if it must be renewed.
+    pub(super) fn must_go(&self, tag: u64) -> Option<&Arc<Received>> {
+        self.messages.get(&tag)?.as_ref()
     }
 
     /// Whether no more messages may be kept that must be renewed.

@@ -23,6 +23,11 @@ pub use parked::Parked;
 pub use record::Record;
 pub use resend::Resend;
 
+pub(crate) use self::{
+    copies::{Answer, publish},
+    marks::Source,
+    supply::Supply,
+};
 #[cfg(test)]
 pub(crate) use self::{
     marks::Marks,
@@ -30,4 +35,3 @@ pub(crate) use self::{
     wear::{Move, NEAR, Seen, Wear, may_go},
     window::Window,
 };
-pub(crate) use self::{marks::Source, supply::Supply};

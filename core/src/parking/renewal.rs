@@ -1,6 +1,6 @@
 //! How a walk renews messages that it must not requeue: as fresh copies, in order if possible.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lapin::message::Delivery;
 use tokio::time::{Instant, sleep};
@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::{
     Browse, Record,
+    copies::Answer,
     marks::Source,
     wear::{NEAR, Wear, may_go},
 };
@@ -21,19 +22,38 @@ const TRIES: u32 = 20;
 /// How long such a queue may take to notice that its messages are held.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// The renewal of messages before any of them is shown.
+pub(super) struct Rotation {
+    /// How many more may be renewed.
+    most: u32,
+    wanted: fn(Wear, &Delivery) -> bool,
+    /// Those that are held for it now.
+    wave: Vec<Record>,
+    /// With so many the wave is renewed.
+    enough: usize,
+}
+
+/// A copy that was sent, and the message that may go when it is confirmed.
+pub(super) struct Sent {
+    tag: u64,
+    answer: Result<Answer>,
+    asked: Instant,
+}
+
 impl Browse {
     /// In a queue of moderate size, all messages that were requeued before are renewed first. So none of them is held, and they keep their
     /// order.
     pub(super) async fn begin(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.begun, true) {
+        if self.begun {
             return Ok(());
         }
         let total = self.supply.left();
-        if !self.expect().await? {
-            return Ok(());
-        }
+        let any = self.expect().await?;
+        self.begun = true;
         match self.supply.front() {
-            Some(first) if self.wear.all_at_once(first) => self.rotate(total, |_, _| true).await,
+            Some(first) if any && self.wear.all_at_once(first) => {
+                self.rotate(total, |_, _| true).await
+            }
             _ => Ok(()),
         }
     }
@@ -45,11 +65,23 @@ impl Browse {
         most: u32,
         wanted: fn(Wear, &Delivery) -> bool,
     ) -> Result<()> {
-        let (mut wave, mut enough) = (Vec::new(), 1);
-        for _ in 0..most {
-            if wave.len() >= enough && !self.supply.is_at_hand() {
-                wave = self.put_back(wave).await?;
-                enough = (wave.len() * 2).max(1);
+        self.rotation = Some(Rotation {
+            most,
+            wanted,
+            wave: Vec::new(),
+            enough: 1,
+        });
+        self.turn().await
+    }
+
+    /// Goes on with the rotation, if there is one that has not come to its end.
+    pub(super) async fn turn(&mut self) -> Result<()> {
+        while let Some(rotation) = &self.rotation
+            && rotation.most > 0
+        {
+            let wanted = rotation.wanted;
+            if rotation.wave.len() >= rotation.enough && !self.supply.is_at_hand() {
+                self.put_back().await?;
             }
             if !self.expect().await? {
                 break;
@@ -67,35 +99,46 @@ impl Browse {
                 break;
             };
             self.supply.has_come(source);
-            wave.push(self.keep(delivery));
+            let record = self.keep(delivery);
+            if let Some(rotation) = &mut self.rotation {
+                rotation.most -= 1;
+                rotation.wave.push(record);
+            }
         }
-        let left = self.put_back(wave).await?;
+        self.put_back().await?;
         // Shown as they are, and renewed at the end, when more is held.
-        self.unrenewed.extend(left);
+        if let Some(rotation) = self.rotation.take() {
+            self.unrenewed.extend(rotation.wave);
+        }
         Ok(())
     }
 
-    /// Renews a wave. Messages whose copies the broker refuses are shown as they are. This returns those whose copies it cannot take now.
-    async fn put_back(&mut self, wave: Vec<Record>) -> Result<Vec<Record>> {
-        let stale = wave
-            .iter()
-            .map(|record| (record.place.1, Arc::clone(&record.received)))
-            .collect();
-        let Refused { for_good, for_now } = self.renew(stale).await?;
-        let mut left = Vec::new();
-        for record in wave {
+    /// Renews the rotation's wave. Messages whose copies the broker refuses are shown as they are. Those whose copies it cannot take now
+    /// stay in the wave.
+    async fn put_back(&mut self) -> Result<()> {
+        let wave = self.rotation.iter().flat_map(|rotation| &rotation.wave);
+        let tags: Vec<_> = wave.map(|record| record.place.1).collect();
+        self.renew(&tags).await?;
+        let Some(rotation) = &mut self.rotation else {
+            return Ok(());
+        };
+        for record in std::mem::take(&mut rotation.wave) {
             let (_, tag) = record.place;
-            if for_good.contains(&tag) {
+            if self.held.must_go(tag).is_some() {
+                rotation.wave.push(record);
+            } else if self.held.contains(tag) {
                 self.unrenewed.push_back(record);
-            } else if for_now.iter().any(|(refused, _)| *refused == tag) {
-                left.push(record);
             }
         }
-        Ok(left)
+        rotation.enough = (rotation.wave.len() * 2).max(1);
+        Ok(())
     }
 
     /// Takes everything that was looked at before, so that all of it is requeued together and in order.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
+        if self.wear.keeps_order() {
+            self.turn().await?;
+        }
         let mut farther = 0;
         while self.wear.keeps_order() && self.supply.is_among_the_seen() && farther < NEAR {
             if !self.expect().await? {
@@ -133,9 +176,9 @@ impl Browse {
                 self.pass_over(delivery);
             }
         }
-        let mut stale = self.held.stale();
         for tries in 1.. {
-            stale = self.renew(stale).await?.for_now;
+            self.renew(&self.held.stale()).await?;
+            let stale = self.held.stale();
             if stale.is_empty() {
                 break;
             }
@@ -155,45 +198,63 @@ impl Browse {
         Ok(())
     }
 
-    /// Publishes copies to the tail, and acknowledges each original after the confirm. A refused copy does not stop the others.
+    /// Publishes copies to the tail, and acknowledges each original after the confirm. A refused copy does not stop the others: its original
+    /// is still [held](super::held::Held), to be renewed again if the queue was full, and otherwise as it is.
     ///
     /// # Errors
-    /// Those that are not about one message. Then no more messages are renewed.
-    pub(super) async fn renew(&mut self, stale: Vec<(u64, Arc<Received>)>) -> Result<Refused> {
-        let (mut result, mut refused) = (Ok(()), Refused::default());
-        for wave in stale.chunks(WAVE) {
+    /// Those that are not about one message.
+    pub(super) async fn renew(&mut self, tags: &[u64]) -> Result<()> {
+        // Those of a call whose future was dropped.
+        let mut result = self.hear().await;
+        for wave in tags.chunks(WAVE) {
             // If the queue has the originals again, the messages would exist twice.
             let ours = self.supply.check();
             self.unless_over(ours)?;
-            let messages: Vec<_> = wave
-                .iter()
-                .map(|(_, received)| Arc::clone(received))
-                .collect();
             let asked = Instant::now();
-            let sent = self.copies.renew(&messages).await;
-            self.supply.confirmed(asked);
-            for ((tag, received), sent) in wave.iter().zip(sent) {
-                if may_go(Some(sent.is_ok())) {
-                    self.settle(*tag).await?;
-                    self.supply.copy_sent();
-                }
-                match sent {
-                    Err(error) if error.kind() == ErrorKind::NotConfirmed => {
-                        refused.for_now.push((*tag, Arc::clone(received)));
-                    }
-                    // A missing permission to publish affects all of them.
-                    Err(error)
-                        if error.is_permanent() && error.kind() != ErrorKind::AccessRefused =>
-                    {
-                        self.warn_of_refused(received, &error);
-                        self.held.insert(*tag, None);
-                        refused.for_good.insert(*tag);
-                    }
-                    sent => result = result.and(sent),
+            for tag in wave {
+                if let Some(received) = self.held.must_go(*tag) {
+                    self.sent.push_back(Sent {
+                        tag: *tag,
+                        answer: self.copies.renew(received),
+                        asked,
+                    });
                 }
             }
+            result = result.and(self.hear().await);
         }
-        result.map(|()| refused)
+        result
+    }
+
+    /// Waits for the confirms of what was sent, and acknowledges the originals.
+    async fn hear(&mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(first) = self.sent.front_mut() {
+            let heard = match &mut first.answer {
+                Ok(answer) => answer.get().await,
+                Err(error) => Err(error.duplicate()),
+            };
+            let Some(Sent { tag, asked, .. }) = self.sent.pop_front() else {
+                break;
+            };
+            self.supply.confirmed(asked);
+            let stored = heard.is_ok();
+            match heard {
+                Err(error) if error.kind() == ErrorKind::NotConfirmed => {}
+                // A missing permission to publish affects all of them.
+                Err(error) if error.is_permanent() && error.kind() != ErrorKind::AccessRefused => {
+                    if let Some(received) = self.held.must_go(tag) {
+                        self.warn_of_refused(received, &error);
+                    }
+                    self.held.insert(tag, None);
+                }
+                heard => result = result.and(heard),
+            }
+            if may_go(Some(stored)) {
+                self.supply.copy_sent();
+                result = result.and(self.settle(tag).await);
+            }
+        }
+        result
     }
 
     fn warn_of_refused(&self, received: &Received, error: &Error) {
@@ -209,21 +270,5 @@ impl Browse {
             "the broker takes no fresh copy of this message, so that each look at it spends a delivery, and a delivery limit may \
              take it; {way_out}. {error}"
         );
-    }
-}
-
-/// Messages whose copies the broker did not take; they are still held.
-#[derive(Default)]
-pub(super) struct Refused {
-    /// For good: for example, larger than the broker now accepts.
-    for_good: BTreeSet<u64>,
-    /// As long as the queue is full.
-    for_now: Vec<(u64, Arc<Received>)>,
-}
-
-impl Refused {
-    /// How many.
-    pub(super) fn count(&self) -> u64 {
-        (self.for_good.len() + self.for_now.len()) as u64
     }
 }

@@ -178,7 +178,7 @@ impl Browse {
     /// first to a queue take two seconds, see [`replay`](Self::replay).
     ///
     /// Returns one answer per message, in the same order. Send at most a few hundred at a time: they are the ones that exist twice if the
-    /// process is killed.
+    /// process is killed. If the future is dropped, those that were not sent yet are not sent.
     ///
     /// # Errors
     /// Each message has its own, as of [`replay_to`](Self::replay_to). It stays parked.
@@ -200,7 +200,7 @@ impl Browse {
         let mut safe = Instant::now();
         for (sent, message) in sent.into_iter().zip(messages) {
             let answer = match sent {
-                Ok(sent) => super::copies::answer(sent).await,
+                Ok(mut sent) => sent.get().await,
                 Err(error) => Err(error),
             };
             match &answer {

@@ -29,7 +29,8 @@ impl Parked {
 
     /// Parks messages with the record that is already in their headers. Each has the `exchange` and `routing_key` that it was first
     /// published with. The copies are persistent, `mandatory` and confirmed; `user_id` and `expiration` are kept in headers, and the
-    /// broker's delivery count is removed. Returns one answer per message, in order.
+    /// broker's delivery count is removed. Returns one answer per message, in order. If the future is dropped, those that were not sent yet
+    /// are not parked.
     ///
     /// # Errors
     /// Each message has its own: [`Unroutable`](crate::ErrorKind::Unroutable) if there is no parking queue,
@@ -40,21 +41,21 @@ impl Parked {
     ) -> Vec<Result<()>> {
         let copies = Copies::new(self.client(), &self.name(), fastrand::u64(..));
         let work = Arc::from(self.queue());
-        let received: Vec<_> = messages
+        let sent: Vec<_> = messages
             .into_iter()
             .map(|(exchange, key, properties, body)| {
                 let (exchange, key) = (name(&exchange)?, name(&key)?);
-                Ok(Record::read((0, 0), &work, body, properties, exchange, key).received)
+                let record = Record::read((0, 0), &work, body, properties, exchange, key);
+                copies.renew(&record.received)
             })
             .collect();
-        let sound: Vec<_> = received.iter().flatten().map(Arc::clone).collect();
-        let mut answers = copies.renew(&sound).await.into_iter();
-        received
-            .into_iter()
-            .filter_map(|received| match received {
-                Ok(_) => answers.next(),
-                Err(error) => Some(Err(error)),
-            })
-            .collect()
+        let mut answers = Vec::with_capacity(sent.len());
+        for sent in sent {
+            answers.push(match sent {
+                Ok(mut sent) => sent.get().await,
+                Err(error) => Err(error),
+            });
+        }
+        answers
     }
 }

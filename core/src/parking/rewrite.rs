@@ -1,8 +1,6 @@
 //! Rewrites a parking queue: every message is replaced by a fresh copy, so that the broker can delete the segments that it keeps because of
 //! the oldest messages.
 
-use std::sync::Arc;
-
 use super::{Browse, marks::Source};
 use crate::Result;
 
@@ -13,7 +11,7 @@ impl Browse {
     /// Replaces everything that was ready when the walk began by fresh copies, in order. Each copy is confirmed before its original is
     /// acknowledged. If the process is killed, some of a wave of 256 messages exist twice. `progress` gets the number done after each wave;
     /// if it returns `false`, the rewrite ends early. Returns how many messages were replaced, and how many could not be;
-    /// [`close`](Self::close) puts those back unchanged.
+    /// [`close`](Self::close) puts those back unchanged, and so it does with a wave that was begun when the future was dropped.
     ///
     /// # Errors
     /// Those of [`next`](Self::next). What was replaced stays replaced.
@@ -62,14 +60,8 @@ impl Browse {
 
     /// Returns how many of a wave the broker did not accept.
     async fn write_again(&mut self, wave: Vec<super::Record>) -> Result<u64> {
-        if wave.is_empty() {
-            return Ok(0);
-        }
-        let stale = wave
-            .iter()
-            .map(|record| (record.place.1, Arc::clone(&record.received)))
-            .collect();
-        let refused = self.renew(stale).await?;
-        Ok(refused.count())
+        let tags: Vec<_> = wave.iter().map(|record| record.place.1).collect();
+        self.renew(&tags).await?;
+        Ok(tags.iter().filter(|tag| self.held.contains(**tag)).count() as u64)
     }
 }

@@ -17,7 +17,10 @@ use lapin::{
     },
     types::{FieldTable, ShortString},
 };
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, sleep_until, timeout},
+};
 use tracing::warn;
 
 use super::{marks::Source, tags::Tags, window::Window};
@@ -60,6 +63,10 @@ pub(crate) struct Supply {
     tags: Tags,
     /// The current consumer.
     stream: Option<lapin::Consumer>,
+    /// The current consumer is being cancelled.
+    stopping: bool,
+    /// The next consumer is being opened. A task of its own, because the broker sends to it even if the caller has dropped its future.
+    opening: Option<JoinHandle<Result<lapin::Consumer>>>,
     window: Window,
     /// One per consumer so far.
     shares: Vec<Share>,
@@ -93,6 +100,8 @@ impl Supply {
             earlier: Vec::new(),
             tags: Tags::default(),
             stream: None,
+            stopping: false,
+            opening: None,
             window: Window::default(),
             shares: Vec::new(),
             came: 0,
@@ -139,7 +148,12 @@ impl Supply {
 
     /// Whether the broker must be asked for more before the next delivery can come.
     pub(super) fn asks_for_more(&mut self) -> bool {
-        self.left() > 0 && !self.is_at_hand() && (self.stream.is_none() || self.window.is_used_up())
+        self.left() > 0 && !self.is_at_hand() && self.is_served()
+    }
+
+    /// Whether the broker sends nothing more until there is a next consumer.
+    fn is_served(&self) -> bool {
+        self.stream.is_none() || self.stopping || self.window.is_used_up()
     }
 
     /// The delivery that [`next`](Self::next) returns.
@@ -213,7 +227,7 @@ impl Supply {
             if self.is_over {
                 return Err(self.cut_short());
             }
-            if self.stream.is_none() || self.window.is_used_up() {
+            if self.is_served() {
                 self.widen().await?;
             }
             if let Some(stream) = &mut self.stream {
@@ -256,25 +270,27 @@ impl Supply {
 
     /// Opens the next consumer, with a larger share. The one before keeps what it received, and receives nothing more.
     async fn widen(&mut self) -> Result<()> {
-        self.stop().await?;
-        if !self.ahead.is_empty() {
-            return Ok(());
+        if self.opening.is_none() {
+            self.stop().await?;
+            if !self.ahead.is_empty() {
+                return Ok(());
+            }
+            let (tag, prefetch) = self.window.open(self.left());
+            let (channel, queue) = (self.channel.lapin().clone(), self.queue.clone());
+            self.opening = Some(tokio::spawn(consume(channel, queue, tag, prefetch)));
         }
-        let (tag, prefetch) = self.window.open(self.left());
-        let channel = self.channel.lapin();
-        let doing = || Doing::Consuming(self.queue.as_str());
-        ask(
-            doing(),
-            channel.basic_qos(prefetch, BasicQosOptions::default()),
-        )
-        .await?;
-        let consume = channel.basic_consume(
-            self.queue.clone(),
-            ShortString::from(tag),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        );
-        self.stream = Some(ask(doing(), consume).await?);
+        self.open().await
+    }
+
+    /// Waits for the consumer that is being opened.
+    async fn open(&mut self) -> Result<()> {
+        let Some(opening) = &mut self.opening else {
+            return Ok(());
+        };
+        let opened = opening.await;
+        self.opening = None;
+        let broken = |why| Err(Error::new(ErrorKind::Closed, "the runtime ended").with_source(why));
+        self.stream = Some(opened.unwrap_or_else(broken)?);
         let first = self.came + 1;
         self.shares.push(Share { first, held: 0 });
         Ok(())
@@ -303,29 +319,33 @@ impl Supply {
             .as_mut()
             .and_then(|stream| stream.next().now_or_never())
         {
-            let Some(Ok(delivery)) = came else {
-                (self.stream, self.is_over) = (None, true);
-                break;
-            };
-            let delivery = self.came(delivery);
-            self.ahead.push_back(delivery);
+            match came {
+                Some(Ok(delivery)) => {
+                    let delivery = self.came(delivery);
+                    self.ahead.push_back(delivery);
+                }
+                ended => {
+                    (self.stream, self.is_over) = (None, !self.stopping || ended.is_some());
+                    break;
+                }
+            }
         }
     }
 
     /// Ends the current consumer. Deliveries that were on their way are then in `ahead`.
     async fn stop(&mut self) -> Result<()> {
-        let Some(mut stream) = self.stream.take() else {
-            return Ok(());
-        };
-        let cancel = self
-            .channel
-            .lapin()
-            .basic_cancel(stream.tag(), BasicCancelOptions::default());
-        ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
-        while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
-            let delivery = self.came(delivery);
-            self.ahead.push_back(delivery);
+        if !self.stopping {
+            self.check()?;
         }
+        if let Some(stream) = &self.stream {
+            // The stream is kept until then, with what comes meanwhile: the caller may drop its future.
+            self.stopping = true;
+            let channel = self.channel.lapin();
+            let cancel = channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
+            ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
+            self.take_what_came();
+        }
+        (self.stream, self.stopping) = (None, false);
         Ok(())
     }
 
@@ -378,21 +398,22 @@ impl Supply {
         self.check()?;
         let options = BasicAckOptions { multiple: false };
         let (channel, of_channel) = self.tags.of_channel(tag);
-        let channel = self.earlier.get(channel).unwrap_or(&self.channel);
-        let acked = channel.lapin().basic_ack(of_channel, options);
-        ask(Doing::Settling, acked).await?;
+        // Counted first: the caller may drop its future when the acknowledgement is on its way.
         self.window.settled(tag);
         if let Some(share) = self.shares.iter_mut().rfind(|share| share.first <= tag) {
             share.held = share.held.saturating_sub(1);
         }
         self.settled = (self.settled.0.saturating_add(1), Instant::now());
         self.unsettled = self.unsettled.saturating_sub(1);
-        Ok(())
+        let channel = self.earlier.get(channel).unwrap_or(&self.channel);
+        let acked = channel.lapin().basic_ack(of_channel, options);
+        ask(Doing::Settling, acked).await
     }
 
     /// Waits until the current consumer's share is used up or the queue is empty. What is on its way to a cancelled consumer, a quorum
     /// queue takes back and counts.
     async fn take_what_is_on_its_way(&mut self) -> Result<()> {
+        self.open().await?;
         let mut parting = Parting::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
             sleep(parting.pause()).await;
@@ -528,4 +549,22 @@ impl Supply {
             ),
         )
     }
+}
+
+async fn consume(
+    channel: lapin::Channel,
+    queue: ShortString,
+    tag: String,
+    prefetch: u16,
+) -> Result<lapin::Consumer> {
+    let doing = || Doing::Consuming(queue.as_str());
+    let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
+    ask(doing(), qos).await?;
+    let consume = channel.basic_consume(
+        queue.clone(),
+        ShortString::from(tag),
+        BasicConsumeOptions::default(),
+        FieldTable::default(),
+    );
+    ask(doing(), consume).await
 }

@@ -73,12 +73,8 @@ impl Publisher {
         }
     }
 
-    /// Passes a job to its lane. The job's `done` is called once, whatever happens.
-    pub(crate) fn submit(&self, job: Job) {
-        self.hand_over(Task::new(job, None));
-    }
-
-    /// As [`Publisher::submit`], as long as `asker` is alive. A message that was not sent by then is answered and not published.
+    /// Passes a job to its lane. The job's `done` is called once, whatever happens. A message that was not sent when `asker` is gone is
+    /// answered and not published.
     pub(crate) fn submit_for(&self, job: Job, asker: Weak<()>) {
         self.hand_over(Task::new(job, Some(asker)));
     }

@@ -6,20 +6,15 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lapin::{BasicProperties, types::ShortString};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
-    parking::{Source, Supply, suited},
-    publish::Job,
+    parking::{Answer, Source, Supply, publish, suited},
     retry::{Origin, Stamp},
-    topology::{name, parking_queue},
+    topology::parking_queue,
     visible,
 };
 
@@ -142,7 +137,7 @@ impl Look {
     /// # Errors
     /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
     /// not fit a complete copy, and those of publishing: the message waits as before. [`ErrorKind::ConnectionLost`]: the message waits as
-    /// before, and may also be in the work queue. The same is true if the process is killed.
+    /// before, and may also be in the work queue. The same is true if the process is killed, or the future dropped.
     pub async fn flush(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
         self.send(waiters, Deed::Flush).await
     }
@@ -218,7 +213,7 @@ impl Look {
                     Deed::Cancel => stamp.cancelled(),
                 };
                 let properties = properties.map_err(|lost| cut_headers(&lost))?;
-                publish(&self.client, to, properties, waiter)
+                publish(&self.client, to, properties, Arc::clone(received) as _)
             })
             .collect();
         let mut results = Vec::with_capacity(sent.len());
@@ -236,21 +231,13 @@ impl Look {
     }
 
     /// Acknowledges a message when its copy is confirmed, and `safe` because its queue is old enough.
-    async fn settle(
-        &mut self,
-        tag: u64,
-        sent: oneshot::Receiver<Result<()>>,
-        safe: Instant,
-    ) -> Result<()> {
-        sent.await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))?;
+    async fn settle(&mut self, tag: u64, mut sent: Answer, safe: Instant) -> Result<()> {
+        sent.get().await?;
         sleep_until(safe).await;
-        self.supply
-            .settle(tag)
-            .await
-            .map_err(|error| self.cut(error))?;
+        // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(&tag);
-        Ok(())
+        let settled = self.supply.settle(tag).await;
+        settled.map_err(|error| self.cut(error))
     }
 
     /// The error after the broker took back what was held.
@@ -280,26 +267,6 @@ fn now() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since: Duration| since.as_secs())
-}
-
-fn publish(
-    client: &Client,
-    to: &str,
-    properties: BasicProperties,
-    waiter: &Waiter,
-) -> Result<oneshot::Receiver<Result<()>>> {
-    let (done, answer) = oneshot::channel();
-    client.publisher().submit(Job {
-        exchange: ShortString::default(),
-        routing_key: name(to)?,
-        properties,
-        body: Arc::clone(&waiter.received) as _,
-        mandatory: true,
-        done: Box::new(move |result| {
-            let _ = done.send(result);
-        }),
-    });
-    Ok(answer)
 }
 
 fn cut_headers(lost: &[String]) -> Error {

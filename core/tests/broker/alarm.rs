@@ -13,7 +13,7 @@ use tokio::{
 use crate::{
     connecting::host_and_port,
     hosts::{PUBLISHING, Wires, free_port},
-    stage::{Diary, PATIENCE, QUEUE, id, policy, start, stats},
+    stage::{Diary, PARKED, PATIENCE, QUEUE, id, policy, start, stats},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
@@ -31,6 +31,12 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         let amqp = node.connect().await;
         amqp.declare(QUEUE, QueueType::Classic).await;
         amqp.declare("other", QueueType::Classic).await;
+        for queue in [PARKED, "replayed"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+        }
+        amqp.publish(PARKED, "x").await;
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        let record = walk.next().await.unwrap().unwrap();
         client.publish(Publish::to_queue(QUEUE, "0")).await.unwrap();
         amqp.drain(QUEUE).await;
         // What was refused once goes alone from then on.
@@ -94,6 +100,14 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
             });
         }
         impatient.join_all().await;
+        for _ in 0..20 {
+            timeout(
+                Duration::from_millis(20),
+                walk.replay_to(&record, "replayed"),
+            )
+            .await
+            .expect_err("nothing is confirmed meanwhile");
+        }
         sleep_until(over).await;
         assert_eq!(amqp.depth(QUEUE).await, Some(0), "so there was an alarm");
         node.set_memory_watermark(0.6).await;
@@ -119,6 +133,9 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
         let given_up = amqp.depth("other").await.unwrap();
         println!("{broker}: {given_up} of {GIVEN_UP} that were given up are there");
         assert!(given_up < 1_000, "{given_up} pile up");
+        walk.replay_to(&record, "replayed").await.unwrap();
+        walk.close().await.unwrap();
+        assert_eq!(amqp.depth("replayed").await, Some(1), "the last one alone");
         refused().await.unwrap();
         assert_eq!(amqp.depth("refused").await, Some(1), "the last one alone");
         assert_eq!(client.reconnects(), 0, "no connection was lost over it");

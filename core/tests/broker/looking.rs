@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use retryrmq::Client;
 use retryrmq_harness::{
-    Amqp, Broker, Policy, QueueType, Version, Vhost, on_every_broker, on_every_broker_where,
+    Amqp, Broker, CutProxy, Direction, Policy, QueueType, Version, Vhost, on_every_broker,
+    on_every_broker_where,
 };
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::{
     parking::{ids, ready, records},
-    stage::{PARKED, QUEUE, connect, id, int, table, take, text},
+    stage::{PARKED, QUEUE, connect, id, int, ms, table, take, text},
 };
 
 /// Who limits how often a message of the parking queue may be delivered.
@@ -98,6 +100,43 @@ async fn a_walk_that_dies_again_and_again_costs_no_message() {
                 ready(&amqp, 3).await;
             }
         }
+    })
+    .await;
+}
+
+/// Where it waits for the broker a caller may stop waiting, and call again.
+#[tokio::test]
+async fn a_walk_whose_caller_is_impatient_shows_and_keeps_everything() {
+    const MESSAGES: usize = 200;
+    on_every_broker(|broker| async move {
+        let names = names(MESSAGES);
+        let (vhost, client, amqp) = stage(&broker, Limit::Default, &names).await;
+        // What was looked at before is renewed, where looks are counted.
+        assert_eq!(ids(&records(&client).await), names);
+        ready(&amqp, MESSAGES.try_into().unwrap()).await;
+        let proxy = CutProxy::to(vhost.url()).await;
+        proxy.delay(Direction::Both, ms(10));
+        let hasty = Client::connect(proxy.url()).await.unwrap();
+        let mut walk = hasty.parked(QUEUE).browse().await.unwrap();
+        let (mut seen, mut given_up) = (Vec::new(), 0);
+        loop {
+            match timeout(ms(4 << (given_up % 8)), walk.next()).await {
+                Ok(Ok(Some(record))) => seen.push(record),
+                Ok(end) => break assert!(end.unwrap().is_none()),
+                Err(_) => given_up += 1,
+            }
+        }
+        assert_eq!(ids(&seen), names, "after {given_up} times");
+        assert_eq!((walk.missed(), walk.remaining()), (0, 0));
+        walk.drop(&seen[7]).await.unwrap();
+        walk.close().await.unwrap();
+        let left: BTreeSet<_> = take(&amqp, PARKED, MESSAGES - 1)
+            .await
+            .iter()
+            .map(|message| message.id().unwrap().to_owned())
+            .collect();
+        assert_eq!(left.len(), MESSAGES - 1);
+        assert!(given_up > 0, "the broker answered at once");
     })
     .await;
 }
