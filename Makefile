@@ -184,7 +184,7 @@ broker: ## start a broker and leave it running: make broker VERSION=3.10|4.0|4.3
 	@$(BROKER) url $(VERSION) | { read -r amqp; read -r management; read -r tls; \
 		echo "with TLS: $$tls"; echo "in every terminal:"; \
 		echo "export RETRYRMQ_URL=$$amqp"; echo "export RETRYRMQ_MANAGEMENT_URL=$$management"; }
-	@echo "its page is that of the second (guest, guest); what is in it is kept when it stops, until make clean"
+	@echo "management page: the second address, user guest, password guest; its data is kept until make clean"
 	@echo "stop it with: make broker-stop VERSION=$(VERSION)"
 
 .PHONY: cluster

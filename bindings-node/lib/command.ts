@@ -2,6 +2,7 @@
 /** `npx retryrmq`: runs the command, and passes on signals and the exit status. */
 
 import { spawn } from 'node:child_process'
+import { basename } from 'node:path'
 
 import { platforms } from './platform.js'
 
@@ -14,7 +15,9 @@ function find(): string | undefined {
   for (const name of platforms()) {
     for (const place of [`@retryrmq/${name}/retryrmq`, `../npm/${name}/retryrmq`]) {
       try {
-        return require.resolve(place)
+        const found = require.resolve(place)
+        // Where the command is missing, Node finds the native module beside it, `retryrmq.node`.
+        if (basename(found) === 'retryrmq') return found
       } catch {
         // Another one may be there.
       }
