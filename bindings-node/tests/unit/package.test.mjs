@@ -1,6 +1,7 @@
 // What the package says of its files is so.
 
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import path from 'node:path'
@@ -18,4 +19,10 @@ test('every file that is named is there', () => {
   // For compilers that do not read `exports`.
   assert.deepEqual(Object.keys(typesVersions['*']), ['testing'])
   for (const file of texts([main, types, exports, typesVersions, bin])) assert.ok(existsSync(path.join(root, file)), file)
+})
+
+test('where the package has no command, that is said, and the native module is not run instead', () => {
+  const { status, signal, stderr } = spawnSync(process.execPath, [path.join(root, manifest.bin.retryrmq), '--version'], { encoding: 'utf8' })
+  assert.equal(signal, null)
+  if (status !== 0) assert.match(stderr, /has no command for .* install Rust and run `cargo install retryrmq-cli/)
 })
