@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, Message};
+use retryrmq::{Client, ErrorKind, Message};
 use retryrmq_harness::{Broker, QueueType, Version, eventually, on_every_broker_where};
 use tokio::time::sleep;
 
-use crate::stage::{Diary, PATIENCE, id, int, policy, stats, table, text};
+use crate::{
+    connecting::refused,
+    parking::{ids, ready, records},
+    stage::{Diary, PARKED, PATIENCE, QUEUE, id, int, policy, stats, table, text},
+};
 
 /// The broker's patience is four seconds: longer than a copy in a queue that was just found is waited for.
 const LONG: Duration = Duration::from_secs(9);
@@ -97,6 +101,45 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
             assert_eq!(amqp.depth(&queue).await, Some(0), "{what}");
         }
         client.close().await;
+    })
+    .await;
+}
+
+/// The first share of a walk is held by a consumer that was cancelled, and is taken back before the second.
+#[tokio::test]
+async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
+    const FIRST: usize = 32;
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["consumer_timeout = 6000"]).await;
+        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+        node.ctl(&["eval", set]).await;
+        let (client, amqp) = (
+            Client::connect(node.url()).await.unwrap(),
+            node.connect().await,
+        );
+        amqp.declare(PARKED, QueueType::Quorum).await;
+        let names: Vec<_> = (0..FIRST + 8).map(|number| number.to_string()).collect();
+        let messages = names.iter().map(|name| (PARKED, "x", id(name)));
+        amqp.publish_all("", messages).await;
+        ready(&amqp, 40).await;
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        let first = walk.next().await.unwrap().unwrap();
+        for _ in 1..FIRST {
+            walk.next().await.unwrap().unwrap();
+        }
+        // The second share is younger by so much.
+        sleep(Duration::from_secs(3)).await;
+        walk.next().await.unwrap().unwrap();
+        eventually(PATIENCE, "the first share is back", || async {
+            amqp.depth(PARKED).await >= Some(32)
+        })
+        .await;
+        refused(walk.drop(&first).await, ErrorKind::ConnectionLost);
+        drop(walk);
+        ready(&amqp, 40).await;
+        let mut left = ids(&records(&client).await);
+        left.sort_by_key(|name| name.parse::<usize>().unwrap());
+        assert_eq!(left, names);
     })
     .await;
 }

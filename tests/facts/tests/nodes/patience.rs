@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 const LARGEST: usize = 1_000;
 
-/// Facts 22, 26 and 42, in one life of a node because its start is what takes time.
+/// Facts 22, 26, 42 and 83, in one life of a node because its start is what takes time.
 #[tokio::test]
 async fn what_a_broker_does_when_it_has_waited_long_enough() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
@@ -26,6 +26,8 @@ async fn what_a_broker_does_when_it_has_waited_long_enough() {
             let consumer = vhost.connect().await;
             slow_consumers_are_cut_off(&amqp, &consumer, queue_type, broker.version()).await;
         }
+        let consumer = vhost.connect().await;
+        cancelled_consumers_cost_the_channel(&amqp, &consumer, broker.version()).await;
     })
     .await;
 }
@@ -152,6 +154,28 @@ async fn slow_consumers_are_cut_off(
         channel.close(200, "".into()).await.unwrap();
         eventually(PATIENCE, "the late ack has removed nothing", returned).await;
     }
+}
+
+/// Fact 83. A consumer that was cancelled has nothing left that the broker could cancel.
+async fn cancelled_consumers_cost_the_channel(amqp: &Amqp, slow: &Amqp, version: Version) {
+    for queue in ["left", "newer"] {
+        amqp.declare(queue, QueueType::Quorum).await;
+    }
+    amqp.publish("left", "").await;
+    let channel = slow.new_channel().await;
+    let (mut consumer, _held) = consume(&channel, "left").await;
+    let cancel = channel.basic_cancel(consumer.tag(), Default::default());
+    cancel.await.unwrap();
+    assert!(timeout(PATIENCE, consumer.next()).await.unwrap().is_none());
+    let newer = channel.basic_consume("newer".into(), "".into(), Default::default(), table([]));
+    let mut newer = newer.await.unwrap();
+    let end = timeout(PATIENCE, newer.next()).await.unwrap();
+    let (code, text) = refusal(end.expect("an error comes before the end"));
+    println!("{version}: {text}");
+    assert_eq!(code, 406);
+    closed(&channel).await;
+    let returned = eventually(PATIENCE, "the message is back", || amqp.take("left")).await;
+    assert!(returned.redelivered);
 }
 
 async fn consume(channel: &Channel, queue: &str) -> (Consumer, Delivery) {
