@@ -181,8 +181,15 @@ async fn in_the_parking_queue_they_harm_nobody_either() {
                     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
                     walk.drop(&record).await.unwrap();
                 } else if seen % 2 == 0 {
-                    walk.replay(&record).await.unwrap();
-                    replayed += 1;
+                    match walk.replay(&record).await {
+                        Ok(()) => replayed += 1,
+                        // A copy would be another message.
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+                            assert!(record.message().mended().is_some(), "{last}");
+                            walk.drop(&record).await.unwrap();
+                        }
+                    }
                 } else {
                     walk.drop(&record).await.unwrap();
                 }

@@ -232,7 +232,6 @@ async fn a_look_at_very_much_puts_it_back_on_the_way() {
         let (mut walk, first) = look().await;
         walk.discard(&first).await.unwrap(); // what was handed out is still the walk's
         drop(walk);
-        ready(&amqp, (MESSAGES - 1).try_into().unwrap()).await;
         let left = take(&amqp, PARKED, MESSAGES - 1).await;
         let held = left
             .iter()
@@ -244,7 +243,9 @@ async fn a_look_at_very_much_puts_it_back_on_the_way() {
         );
         let ids: BTreeSet<_> = left.iter().map(|message| message.id().unwrap()).collect();
         assert_eq!(ids.len(), MESSAGES - 1);
-        ready(&amqp, 0).await;
+        // Nobody confirms an acknowledgement: it may be gone with the connection that was dropped right after it.
+        let undone = amqp.depth(PARKED).await.unwrap();
+        assert!(undone <= 1, "{undone}");
     })
     .await;
 }
