@@ -355,6 +355,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     desk.tell(parked("f1"));
     server.after(1).await;
     desk.stop().await;
+    let tried = server.requests().len(); // more than once on a busy machine
     let memory = Fragile::new(FileMemory::new(folder.path().join("state")), false);
     memory.loads.store(true, Ordering::Relaxed);
     let kept = Arc::clone(&memory) as Arc<dyn Memory>;
@@ -363,7 +364,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
         .unwrap();
     desk.tell(parked("f2"));
     memory.has_failed(3).await;
-    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.requests().len(), tried);
     memory.saves.store(true, Ordering::Relaxed);
     let told = server.notices(2).await;
     assert_eq!(
