@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq_harness::{
-    Broker, QueueType, eventually,
+    Amqp, Broker, QueueType, eventually,
     lapin::{options::BasicPublishOptions, types::AMQPValue},
     on_every_broker_where,
 };
@@ -12,6 +12,15 @@ use crate::{
     delayed::{DELAYED, delayed, send, shop},
     stage::{PATIENCE, Replica, id, policy},
 };
+
+/// Publishes a message that is due at once, without waiting for its confirm.
+async fn soon(amqp: &Amqp, exchange: &str, key: &str) {
+    let options = BasicPublishOptions::default();
+    let properties = delayed(key, AMQPValue::LongInt(10));
+    let channel = amqp.channel();
+    let sent = channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
+    sent.await.unwrap();
+}
 
 /// A quorum queue without a leader confirms nothing: as its server that stands still.
 #[tokio::test]
@@ -33,19 +42,11 @@ async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
             }
         };
         servers("suspend").await;
-        let send = async |exchange: &str, key: &str| {
-            let options = BasicPublishOptions::default();
-            let properties = delayed(key, AMQPValue::LongInt(10));
-            let channel = amqp.channel();
-            let sent =
-                channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
-            sent.await.unwrap();
-        };
         for _ in 0..100 {
-            send("one", "stuck").await;
-            send("one", "still").await;
+            soon(&amqp, "one", "stuck").await;
+            soon(&amqp, "one", "still").await;
         }
-        send("other", "fine").await;
+        soon(&amqp, "other", "fine").await;
         eventually(PATIENCE, "the other one comes", || async {
             let depth = amqp.depth("fine").await;
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
@@ -73,20 +74,12 @@ async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
             let code = format!("sys:{verb}({{'{}_orders', node()}}).", vhost.name());
             broker.ctl(&["eval", &code]).await;
         };
-        let send = async |exchange: &str, key: &str| {
-            let options = BasicPublishOptions::default();
-            let properties = delayed(key, AMQPValue::LongInt(10));
-            let channel = amqp.channel();
-            let sent =
-                channel.basic_publish(exchange.into(), key.into(), options, b"x", properties);
-            sent.await.unwrap();
-        };
         server("suspend").await;
         for _ in 0..30 {
-            send("one", "orders").await;
+            soon(&amqp, "one", "orders").await;
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
-        send("other", "order.a").await;
+        soon(&amqp, "other", "order.a").await;
         eventually(Duration::from_secs(8), "it comes", || async {
             let depth = amqp.depth("due").await;
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
