@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq_harness::{
-    Amqp, Broker, QueueType, eventually,
+    Amqp, Broker, QueueType, Vhost, eventually,
     lapin::{options::BasicPublishOptions, types::AMQPValue},
     on_every_broker_where,
 };
@@ -12,6 +12,14 @@ use crate::{
     delayed::{DELAYED, delayed, send, shop},
     stage::{PATIENCE, Replica, id, policy},
 };
+
+/// Suspends or resumes the servers of these quorum queues.
+async fn told(broker: &Broker, vhost: &Vhost, verb: &str, queues: &[&str]) {
+    for queue in queues {
+        let code = format!("sys:{verb}({{'{}_{queue}', node()}}).", vhost.name());
+        broker.ctl(&["eval", &code]).await;
+    }
+}
 
 /// Publishes a message that is due at once, without waiting for its confirm.
 async fn soon(amqp: &Amqp, exchange: &str, key: &str) {
@@ -35,12 +43,7 @@ async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
         let few = ["--prefetch", "10"];
         let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
         replica.says("kept until they are due").await;
-        let servers = async |verb: &str| {
-            for queue in ["stuck", "still"] {
-                let all = format!("sys:{verb}({{'{}_{queue}', node()}}).", vhost.name());
-                broker.ctl(&["eval", &all]).await;
-            }
-        };
+        let servers = async |verb: &str| told(&broker, &vhost, verb, &["stuck", "still"]).await;
         servers("suspend").await;
         for _ in 0..100 {
             soon(&amqp, "one", "stuck").await;
@@ -70,11 +73,8 @@ async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
         let few = ["--prefetch", "10"];
         let replica = Replica::start_at(vhost.url(), Some(file.path()), &few).await;
         replica.says("kept until they are due").await;
-        let server = async |verb: &str| {
-            let code = format!("sys:{verb}({{'{}_orders', node()}}).", vhost.name());
-            broker.ctl(&["eval", &code]).await;
-        };
-        server("suspend").await;
+        let servers = async |verb: &str| told(&broker, &vhost, verb, &["orders"]).await;
+        servers("suspend").await;
         for _ in 0..30 {
             soon(&amqp, "one", "orders").await;
         }
@@ -85,7 +85,7 @@ async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
             (depth == Some(1)).then_some(()).ok_or(format!("{depth:?}"))
         })
         .await;
-        server("resume").await;
+        servers("resume").await;
         assert!(replica.end().await.success());
     })
     .await;
@@ -107,12 +107,7 @@ async fn the_end_waits_for_no_queue_that_does_not_answer() {
         replica
             .counts(r#"retryrmq_serve_delayed_total{result="waits"}"#, 1)
             .await;
-        let servers = async |verb: &str| {
-            for queue in ["stuck", waiting] {
-                let code = format!("sys:{verb}({{'{}_{queue}', node()}}).", vhost.name());
-                broker.ctl(&["eval", &code]).await;
-            }
-        };
+        let servers = async |verb: &str| told(&broker, &vhost, verb, &["stuck", waiting]).await;
         servers("suspend").await;
         send(&amqp, "stuck", hour()).await;
         send(&amqp, "stuck", id("due")).await;
