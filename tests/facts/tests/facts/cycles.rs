@@ -29,7 +29,7 @@ async fn one_rejection_before_it_only_expires_saves_a_message_on_3_10_only() {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         // Long enough that a busy machine rejects it before it expires for the first time: without that it is dropped.
-        amqp.declare_with("work", queue_type, wait_queue(queue_type, 3_000, "wait"))
+        amqp.declare_with("work", queue_type, wait_queue(queue_type, 8_000, "wait"))
             .await;
         amqp.declare_with("wait", queue_type, wait_queue(queue_type, 50, "work"))
             .await;
