@@ -3,10 +3,9 @@
 use std::{fmt, str::FromStr};
 
 use super::{
-    Address,
+    Address, Connection,
     companions::Companions,
     login::{Credentials, Login},
-    open::Connection,
 };
 use crate::{Error, ErrorKind, Result};
 

@@ -21,8 +21,9 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::{
-    Addresses,
-    open::{Connection, Line, OpenChannel},
+    Addresses, Connection, OpenChannel,
+    line::Line,
+    patience::IMPATIENT,
     refusal::{Doing, refusal},
 };
 use crate::{Error, ErrorKind, Result};
@@ -113,7 +114,7 @@ impl Companions {
                     return kinship(channel, &new.line()).await;
                 }
                 // A publishing connection is not read during an alarm, which only consuming ones can end.
-                let double = other.double(addresses).await?;
+                let double = double(&other, addresses).await?;
                 let kinship = kinship(double.channel().await?, &new.line()).await;
                 double.close().await;
                 kinship
@@ -162,6 +163,16 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
              that is consumed at one would be retried at the other; name the hosts of one cluster only"
         ),
     )
+}
+
+/// Opens another connection to the same host, with the login that is valid there now.
+///
+/// # Errors
+/// As [`Connection::open`].
+async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
+    let (address, place) = &*other.at;
+    let login = addresses.login(address).await?;
+    Connection::open_at(address, *place, IMPATIENT, &login, "hosts").await
 }
 
 /// A channel on an open connection, to ask on; `None` if the broker does not read from it.

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Addresses, Server, limits::header_room, open::Connection, survival::survives};
+use super::{Addresses, Connection, Server, limits::header_room, survival::survives};
 use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

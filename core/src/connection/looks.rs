@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::{
-    Addresses,
-    open::{Connection, OpenChannel},
-};
+use super::{Addresses, Connection, OpenChannel};
 use crate::{ErrorKind, Result};
 
 /// One connection for all looks of a client, opened with the first.

@@ -5,15 +5,18 @@ mod addresses;
 mod begun;
 mod capabilities;
 mod census;
+mod channel;
 mod chunk;
 mod companions;
 mod discretion;
 mod kind;
 mod limits;
+mod line;
 mod link;
 mod login;
 mod looks;
 mod open;
+mod opening;
 mod parting;
 mod patience;
 mod places;
@@ -34,6 +37,7 @@ pub use server::Server;
 
 pub(crate) use begun::Begun;
 pub(crate) use census::{Census, Count, is_doubtful, leaderless};
+pub(crate) use channel::{LINGER, OpenChannel, ask, is_out_of_channels, look};
 pub(crate) use chunk::put_off;
 pub(crate) use kind::{Kind, kind_of};
 #[cfg(test)]
@@ -41,7 +45,7 @@ pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
 pub(crate) use link::{Bell, Keeping, Link};
 pub(crate) use looks::Looks;
-pub(crate) use open::{Connection, LINGER, OpenChannel, ask, is_out_of_channels, look};
+pub(crate) use open::Connection;
 pub(crate) use parting::Parting;
 #[cfg(test)]
 pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};

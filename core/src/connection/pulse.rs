@@ -3,7 +3,7 @@
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::open::Line;
+use super::line::Line;
 use crate::{Error, ErrorKind, Result};
 
 /// The answers of one connection: one round trip for all who ask while another one is on its way.

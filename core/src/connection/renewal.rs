@@ -13,10 +13,9 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{
-    Address, Addresses,
+    Address, Addresses, Connection,
     discretion::Discretion,
     login::Login,
-    open::Connection,
     patience::{ANSWER, IMPATIENT},
     refusal::{Doing, refusal},
 };

@@ -1,0 +1,160 @@
+//! Channels, opened, asked and closed within time limits.
+
+use std::{error::Error as _, future::Future, sync::Arc, time::Duration};
+
+use lapin::{
+    Channel,
+    options::QueueDeclareOptions,
+    protocol::AMQPErrorKind,
+    types::{FieldTable, ShortString},
+};
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    limits::Limits,
+    patience::{ANSWER, GOODBYE},
+    refusal::{Doing, refusal},
+    sanitiser::MendedLog,
+    transport::Lifeline,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Why a channel could not be opened.
+pub(super) enum Unopened {
+    /// lapin gave it the number of a channel that the broker had closed, and refuses that as long as the connection lives, with the old
+    /// error (lapin fact 20). No broker answers `channel.open` with a channel error.
+    SpentNumber,
+    /// All numbers are in use, or used up.
+    NoNumber,
+    Refused,
+}
+
+impl Unopened {
+    pub(super) fn of(error: &Error) -> Self {
+        let why = error
+            .source()
+            .and_then(|source| source.downcast_ref::<lapin::Error>());
+        match why.map(lapin::Error::kind) {
+            Some(lapin::ErrorKind::ProtocolError(said))
+                if matches!(said.kind(), AMQPErrorKind::Soft(_)) =>
+            {
+                Self::SpentNumber
+            }
+            Some(lapin::ErrorKind::ChannelsLimitReached) => Self::NoNumber,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// Whether a connection has as many channels as the broker allows; waiting alone does not change that.
+pub(crate) fn is_out_of_channels(error: &Error) -> bool {
+    matches!(Unopened::of(error), Unopened::NoNumber)
+}
+
+/// The error for a connection that is hung up because its channel numbers are used up.
+pub(super) fn spent(error: Error) -> Error {
+    let message = "the connection has no channel left: each request that the broker refuses costs one for good, of those that it \
+                   allows (`channel_max`); a new connection has all of them again";
+    Error::new(ErrorKind::ConnectionLost, message).with_source(error)
+}
+
+/// A channel that cannot take its connection down. Dropping a lapin channel while the broker is closing it sends a second close, and the
+/// broker answers that by closing the connection.
+pub(crate) struct OpenChannel {
+    pub(super) channel: Channel,
+    pub(super) lifeline: Arc<Lifeline>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) blocked: watch::Receiver<bool>,
+}
+
+impl OpenChannel {
+    pub(crate) fn lapin(&self) -> &Channel {
+        &self.channel
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.channel.status().connected()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether the broker has stopped reading from this channel's connection, and when that changes.
+    pub(crate) fn blocked(&self) -> watch::Receiver<bool> {
+        self.blocked.clone()
+    }
+
+    pub(crate) fn mended(&self) -> &MendedLog {
+        &self.lifeline.mended
+    }
+
+    /// Closes the channel and waits for it.
+    pub(crate) async fn close(self) {
+        if self.is_open() {
+            let _ = timeout(
+                GOODBYE,
+                self.channel.close(200, ShortString::from("closed")),
+            )
+            .await;
+        }
+    }
+}
+
+impl Drop for OpenChannel {
+    fn drop(&mut self) {
+        if !self.channel.status().connected() && !self.channel.status().closing() {
+            return;
+        }
+        // The broker may be closing this channel now. Our half is kept until that is done.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let channel = self.channel.clone();
+            runtime.spawn(async move {
+                for _ in 0..40 {
+                    if !channel.status().connected() {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(25)).await;
+                }
+                // Otherwise lapin would keep a channel with a consumer, which would hold messages as long as the connection lives.
+                let goodbye = channel.close(200, ShortString::from("closed"));
+                let _ = timeout(GOODBYE, goodbye).await;
+            });
+        }
+    }
+}
+
+/// How long a channel stays open after its last settlement. If a quorum queue is some 30 settlements behind, RabbitMQ keeps further ones in
+/// the channel and drops them with it: the messages settled last would come again.
+pub(crate) const LINGER: Duration = Duration::from_millis(250);
+
+/// Asks the broker something, within [`ANSWER`].
+pub(crate) async fn ask<T>(
+    doing: Doing<'_>,
+    question: impl Future<Output = lapin::Result<T>>,
+) -> Result<T> {
+    match timeout(ANSWER, question).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(why)) => Err(refusal(&doing, why)),
+        Err(_) => Err(Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "the broker did not answer within {} s while {doing}",
+                ANSWER.as_secs()
+            ),
+        )),
+    }
+}
+
+/// Asks for a queue that should exist: how many messages are ready, and how many consumers it has (`queue.declare`, passive).
+///
+/// # Errors
+/// [`ErrorKind::QueueNotFound`], and those of [`ask`]. Then the channel is closed.
+pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+    let passive = QueueDeclareOptions {
+        passive: true,
+        ..QueueDeclareOptions::default()
+    };
+    let looked = channel.queue_declare(queue.clone(), passive, FieldTable::default());
+    ask(Doing::Looking(queue.as_str()), looked).await
+}

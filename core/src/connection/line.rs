@@ -1,0 +1,99 @@
+//! An open connection for those that do not keep it open.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{sync::watch, time::timeout};
+
+use super::{
+    Address,
+    channel::{OpenChannel, Unopened, ask, spent},
+    limits::Limits,
+    patience::GOODBYE,
+    refusal::Doing,
+    transport::Lifeline,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Ends nothing when it is dropped, and is of no use once the connection has ended.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) lapin: Weak<lapin::Connection>,
+    pub(super) lifeline: Weak<Lifeline>,
+    pub(super) at: Arc<(Address, SocketAddr)>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) blocked: watch::Receiver<bool>,
+    pub(super) is_spent: Arc<AtomicBool>,
+}
+
+impl Line {
+    /// Whether the connection has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        let lifeline = self.lifeline.upgrade();
+        lifeline.is_none_or(|lifeline| lifeline.is_gone())
+    }
+
+    /// Whether the broker has stopped reading from it.
+    pub(super) fn is_blocked(&self) -> bool {
+        *self.blocked.borrow()
+    }
+
+    /// Waits until the broker reads, or the connection is gone.
+    pub(super) async fn unblocked(&self) {
+        let Some(lifeline) = self.lifeline.upgrade() else {
+            return;
+        };
+        let mut blocked = self.blocked.clone();
+        tokio::select! {
+            _ = blocked.wait_for(|blocked| !blocked) => {}
+            () = lifeline.gone() => {}
+        }
+    }
+
+    /// Ends it for everyone who uses it.
+    pub(super) async fn hang_up(&self) {
+        if let Some(lifeline) = self.lifeline.upgrade() {
+            lifeline.cut();
+            let _ = timeout(GOODBYE, lifeline.gone()).await;
+        }
+    }
+
+    /// Opens a channel. If refusals have used up all channel numbers, the connection is hung up; the next one has all of them.
+    ///
+    /// # Errors
+    /// As [`ask`], and [`ErrorKind::ConnectionLost`].
+    pub(super) async fn channel(&self) -> Result<OpenChannel> {
+        let (Some(lapin), Some(lifeline)) = (self.lapin.upgrade(), self.lifeline.upgrade()) else {
+            return Err(Error::new(
+                ErrorKind::ConnectionLost,
+                "the connection was lost",
+            ));
+        };
+        let channel = loop {
+            let error = match ask(Doing::Opening, lapin.create_channel()).await {
+                Ok(channel) => break channel,
+                Err(error) => error,
+            };
+            match Unopened::of(&error) {
+                // Each number only once: lapin then treats it as in use.
+                Unopened::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
+                Unopened::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
+                    self.hang_up().await;
+                    return Err(spent(error));
+                }
+                Unopened::NoNumber | Unopened::Refused => return Err(error),
+            }
+        };
+        Ok(OpenChannel {
+            channel,
+            lifeline,
+            limits: Arc::clone(&self.limits),
+            blocked: self.blocked.clone(),
+        })
+    }
+}
