@@ -1,16 +1,13 @@
 //! What the configuration file says of bodies. A fault in it names its line and column.
 
-use std::{
-    ops::Range,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use serde::{Deserialize, de::IgnoredAny};
 use toml::Spanned;
 
 use super::{
-    Position,
     decoders::{self, Decoders},
+    fault::Fault,
 };
 
 /// What a configuration file says of bodies.
@@ -50,52 +47,10 @@ impl Bodies {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self, Fault> {
-        let tables: Tables = toml::from_str(text).map_err(|error| Fault {
-            span: error.span(),
-            why: error.message().to_owned(),
-        })?;
+        let tables: Tables = toml::from_str(text).map_err(|error| Fault::of(&error))?;
         Ok(Self {
-            decoders: Decoders::read(tables.decoders, &Source { folder })?,
+            decoders: Decoders::read(tables.decoders, folder)?,
         })
-    }
-}
-
-/// Where the file is.
-pub(super) struct Source<'f> {
-    folder: &'f Path,
-}
-
-impl Source<'_> {
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-}
-
-/// What is wrong, and in which bytes of the file.
-#[derive(Debug)]
-pub(super) struct Fault {
-    span: Option<Range<usize>>,
-    why: String,
-}
-
-impl Fault {
-    pub(super) fn at<T>(value: &Spanned<T>, why: impl Into<String>) -> Self {
-        Self {
-            span: Some(value.span()),
-            why: why.into(),
-        }
-    }
-
-    /// `:3:9: what is wrong`, as compilers write it, or without a place.
-    fn place(&self, text: &str) -> String {
-        let why = self.why.trim_end().replace('\n', "; ");
-        match &self.span {
-            Some(span) => {
-                let Position { line, column } = Position::of(text, span.start);
-                format!(" line {line}, column {column}: {why}")
-            }
-            None => format!(": {why}"),
-        }
     }
 }
 

@@ -12,13 +12,13 @@
 //!
 //! In place of `proto`: `avro = "order.avsc"`, or `format = "json"`, `"messagepack"`, `"protobuf-wire"`, `"text"` or `"hex"`.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use super::bodies::{Fault, Source};
+use super::fault::Fault;
 use crate::{
     decoding::Decoder,
     pattern::{glob, topic},
@@ -79,9 +79,9 @@ impl Decoders {
         self.0.iter().any(|(_, decoder)| decoder.guesses_type())
     }
 
-    pub(super) fn read(entries: Vec<Spanned<Entry>>, source: &Source<'_>) -> Result<Self, Fault> {
+    pub(super) fn read(entries: Vec<Spanned<Entry>>, folder: &Path) -> Result<Self, Fault> {
         let all = entries.into_iter().map(|entry| {
-            let decoder = decoder(&entry, source)?;
+            let decoder = decoder(&entry, folder)?;
             let entry = entry.into_inner();
             let conditions = Conditions {
                 queue: entry.queue,
@@ -115,7 +115,7 @@ impl Conditions {
     }
 }
 
-fn decoder(entry: &Spanned<Entry>, source: &Source<'_>) -> Result<Decoder, Fault> {
+fn decoder(entry: &Spanned<Entry>, folder: &Path) -> Result<Decoder, Fault> {
     let written = entry.get_ref();
     if let (Some(kind), None) = (&written.r#type, &written.proto) {
         return Err(Fault::at(
@@ -125,7 +125,7 @@ fn decoder(entry: &Spanned<Entry>, source: &Source<'_>) -> Result<Decoder, Fault
     }
     match (&written.proto, &written.avro, &written.format) {
         (Some(file), None, None) => {
-            let path = source.path(file.get_ref());
+            let path = folder.join(file.get_ref());
             let set = fs::read(&path).map_err(|why| {
                 Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
             })?;
@@ -142,7 +142,7 @@ fn decoder(entry: &Spanned<Entry>, source: &Source<'_>) -> Result<Decoder, Fault
             })
         }
         (None, Some(file), None) => {
-            let path = source.path(file.get_ref());
+            let path = folder.join(file.get_ref());
             let schema = fs::read_to_string(&path).map_err(|why| {
                 Fault::at(file, format!("cannot read `{}`: {why}", path.display()))
             })?;

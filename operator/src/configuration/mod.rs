@@ -2,6 +2,7 @@
 
 mod bodies;
 mod decoders;
+mod fault;
 mod permissions;
 mod position;
 mod queues;

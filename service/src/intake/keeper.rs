@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{figures::Numbers, returning::Returning};
+use super::{figures::Numbers, returning::Returning, waits::SAME_ATTEMPT};
 use crate::{
     Feed, Health, Metrics,
     store::{Draft, Error, Kept, Result, Store, Ticker},
@@ -228,31 +228,6 @@ pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> 
         redelivered,
         named_by: Some(original(failed.properties())),
     })
-}
-
-/// The record of what comes back for the attempt that it was waiting for before: no exchange of `[delayed]`, whose name is the record of what was
-/// published with a delay, may begin so.
-const SAME_ATTEMPT: &[u8] = b"retryrmq.same-attempt";
-
-/// Why a message waits in a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// For its next attempt.
-    Next,
-    /// For the attempt that it did not have: it was deferred, or took a detour.
-    Same,
-    /// It was published to this exchange with a delay.
-    Delayed(String),
-}
-
-impl Waits {
-    pub(crate) fn of(draft: &Draft) -> Self {
-        match draft.record.as_slice() {
-            [] => Self::Next,
-            SAME_ATTEMPT => Self::Same,
-            from => Self::Delayed(String::from_utf8_lossy(from).into_owned()),
-        }
-    }
 }
 
 fn retries(properties: &BasicProperties) -> u32 {

@@ -16,11 +16,13 @@ mod retriers;
 mod returning;
 mod topology;
 mod verdict;
+mod waits;
 
 pub(crate) use clerk::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
-pub(crate) use keeper::{Keeper, Keeping, Waits, original};
+pub(crate) use keeper::{Keeper, Keeping, original};
 pub(crate) use obituary::{tell_parked, value};
 pub(crate) use patience::{Cause, Patience, Standing};
 pub(crate) use retriers::Retriers;
 pub(crate) use topology::plan;
 pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
+pub(crate) use waits::Waits;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{BasicProperties, Client, Failed, Failure, Outcome, types::AMQPValue, visible};
 
-use super::{keeper::Waits, obituary::tell_parked, retriers::Retriers};
+use super::{obituary::tell_parked, retriers::Retriers, waits::Waits};
 use crate::{
     Feed, Metrics,
     delayed::DELAYED_QUEUE,

@@ -1,0 +1,28 @@
+//! Why a message waits in a store, as its record says.
+
+use crate::store::Draft;
+
+/// The record of what comes back for the attempt that it was waiting for before: no exchange of `[delayed]`, whose name is the record of what was
+/// published with a delay, may begin so.
+pub(super) const SAME_ATTEMPT: &[u8] = b"retryrmq.same-attempt";
+
+/// Why a message waits in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// For its next attempt.
+    Next,
+    /// For the attempt that it did not have: it was deferred, or took a detour.
+    Same,
+    /// It was published to this exchange with a delay.
+    Delayed(String),
+}
+
+impl Waits {
+    pub(crate) fn of(draft: &Draft) -> Self {
+        match draft.record.as_slice() {
+            [] => Self::Next,
+            SAME_ATTEMPT => Self::Same,
+            from => Self::Delayed(String::from_utf8_lossy(from).into_owned()),
+        }
+    }
+}
