@@ -73,7 +73,7 @@ SECONDS_OF_FUZZING ?= 600
 .PHONY: fuzz
 fuzz: cargo ## fuzz everything that reads untrusted input: make fuzz SECONDS_OF_FUZZING=600
 	RETRYRMQ_FUZZ_SECONDS=$(SECONDS_OF_FUZZING) \
-		cargo test --release -p retryrmq -p retryrmq-cli -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
+		cargo test --release -p retryrmq -p retryrmq-bindings -p retryrmq-cli -p retryrmq-operator --all-features --lib --bins -- --nocapture :any_ :no_headers_ :no_stream_
 
 # How many seeds, and on which versions.
 SEEDS ?= 100

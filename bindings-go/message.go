@@ -130,107 +130,124 @@ func (m *Message) LogValue() slog.Value {
 }
 
 const (
-	flagRedelivered = 1 << iota
-	flagMayPark
-	flagMended = 32
+	flagRedelivered = 1
+	flagMayPark     = 2
+	flagHasFailed   = 8
+)
+
+// The parts of a message, in their order; their sizes come before them. The picture is in bindings-common/src/layout.rs.
+const (
+	partExchange = iota
+	partRoutingKey
+	partMessageID
+	partLastError
+	partMended
+	partProperties
+	partHeaders
+	partBody
+	partCount
+
+	sizesAt = 32
+	partsAt = sizesAt + 4*partCount
 )
 
 var errShortBatch = kind(ErrFault.Code, "a batch is cut short; this is a mistake in retryrmq")
 
 // Reads a batch. Each message has its own memory: a handler may keep one for long, and that must not keep the others.
 func readBatch(batch []byte, queue string) ([]*Message, error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
-	r := batchReader{rest: batch}
-	count := int(r.uint32())
-	if count > len(batch) {
-		return nil, errShortBatch
+	count := 0
+	for rest := batch; len(rest) > 0; count++ {
+		size := messageSize(rest)
+		if size == 0 {
+			return nil, errShortBatch
+		}
+		rest = rest[size:]
 	}
 	messages := make([]*Message, count)
+	var before texts
 	for i := range messages {
-		messages[i] = r.message(queue)
-	}
-	if r.bad || len(r.rest) != 0 {
-		return nil, errShortBatch
+		size := messageSize(batch)
+		if messages[i] = before.message(batch[:size], queue); messages[i] == nil {
+			return nil, errShortBatch
+		}
+		batch = batch[size:]
 	}
 	return messages, nil
 }
 
-func readMessage(b []byte, queue string) (*Message, error) {
-	r := batchReader{rest: b}
-	m := r.message(queue)
-	if r.bad || len(r.rest) != 0 {
-		return nil, errShortBatch
+// Reads a batch of one.
+func readMessage(batch []byte, queue string) (*Message, error) {
+	messages, err := readBatch(batch, queue)
+	if err == nil && len(messages) != 1 {
+		err = errShortBatch
 	}
-	return m, nil
-}
-
-type batchReader struct {
-	rest []byte
-	bad  bool
-	// Those of the message before; the next one often has the same.
-	exchange, routingKey string
-}
-
-func (r *batchReader) take(n int) []byte {
-	if uint(n) > uint(len(r.rest)) {
-		r.bad, r.rest = true, nil
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return b
+	return messages[0], nil
 }
 
-func (r *batchReader) uint32() uint32 {
-	if b := r.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
+// The size of the first message; 0 if it is not whole.
+func messageSize(b []byte) int {
+	if len(b) < partsAt {
+		return 0
 	}
-	return 0
-}
-
-func (r *batchReader) uint64() uint64 {
-	if b := r.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
+	size := binary.LittleEndian.Uint32(b)
+	if size < partsAt || uint64(size) > uint64(len(b)) {
+		return 0
 	}
-	return 0
+	return int(size)
 }
 
-func (r *batchReader) block() []byte { return r.take(int(r.uint32())) }
+// Those of the message before; the next one often has the same.
+type texts struct{ exchange, routingKey string }
 
 // A text. If it equals the one before, that one is reused.
-func (r *batchReader) text(before *string) string {
-	if b := r.block(); string(b) != *before {
+func reused(b []byte, before *string) string {
+	if string(b) != *before {
 		*before = string(b)
 	}
 	return *before
 }
 
-func (r *batchReader) message(queue string) *Message {
-	m := &Message{Queue: queue}
-	m.token = r.uint64()
-	if at := r.uint64(); at != 0 {
-		m.FirstFailedAt = unix(at)
+// The message whose bytes these are; nil if they are not.
+func (before *texts) message(b []byte, queue string) *Message {
+	le := binary.LittleEndian
+	var ends [partCount]int
+	at := partsAt
+	for part := range ends {
+		size := le.Uint32(b[sizesAt+4*part:])
+		if uint64(size) > uint64(len(b)-at) {
+			return nil
+		}
+		at += int(size)
+		ends[part] = at
 	}
-	m.Attempt = int(r.uint32())
-	m.Retries = m.Attempt - 1
-	m.Replays = int(r.uint32())
-	mended := false
-	if flags := r.take(1); flags != nil {
-		mended = flags[0]&flagMended != 0
-		m.Redelivered = flags[0]&flagRedelivered != 0
-		m.mayPark = flags[0]&flagMayPark != 0
+	if at != len(b) {
+		return nil
 	}
-	m.Exchange, m.RoutingKey = r.text(&r.exchange), r.text(&r.routingKey)
-	m.MessageID, m.LastError = string(r.block()), string(r.block())
-	if mended {
-		m.Mended = string(r.block())
+	flags := le.Uint32(b[4:])
+	m := &Message{
+		Queue:       queue,
+		Exchange:    reused(b[partsAt:ends[partExchange]], &before.exchange),
+		RoutingKey:  reused(b[ends[partExchange]:ends[partRoutingKey]], &before.routingKey),
+		MessageID:   string(b[ends[partRoutingKey]:ends[partMessageID]]),
+		LastError:   string(b[ends[partMessageID]:ends[partLastError]]),
+		Mended:      string(b[ends[partLastError]:ends[partMended]]),
+		Attempt:     int(le.Uint32(b[24:])),
+		Retries:     int(le.Uint32(b[24:])) - 1,
+		Replays:     int(le.Uint32(b[28:])),
+		Redelivered: flags&flagRedelivered != 0,
+		mayPark:     flags&flagMayPark != 0,
+		token:       le.Uint64(b[8:]),
 	}
-	properties, headers, body := r.block(), r.block(), r.block()
-	own := make([]byte, 0, len(properties)+len(headers)+len(body))
-	own = append(append(append(own, properties...), headers...), body...)
-	mine := batchReader{rest: own}
-	m.properties, m.headers, m.Body = mine.take(len(properties)), mine.take(len(headers)), mine.take(len(body))
+	if flags&flagHasFailed != 0 {
+		m.FirstFailedAt = unix(le.Uint64(b[16:]))
+	}
+	begin := ends[partMended]
+	own := make([]byte, len(b)-begin)
+	copy(own, b[begin:])
+	properties, headers := ends[partProperties]-begin, ends[partHeaders]-begin
+	m.properties, m.headers, m.Body = own[:properties:properties], own[properties:headers:headers], own[headers:]
 	return m
 }

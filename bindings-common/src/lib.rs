@@ -7,12 +7,14 @@
 //! ```
 //!
 //! A native half converts the values of its language into the plain values of this crate, calls it, and converts the results. This crate
-//! knows no language, and handled messages do not pass through it.
+//! knows no language. Node and Go get messages as bytes ([`layout`], [`amqp_table`]); Python has them as they are.
 
+pub mod amqp_table;
 mod became;
 mod end;
 mod errors;
 mod events;
+pub mod layout;
 mod live;
 mod operation;
 mod options;

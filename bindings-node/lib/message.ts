@@ -2,9 +2,9 @@
 
 import { inspect, type InspectOptions } from 'node:util'
 
-import type { Batch } from './native.js'
+import { type Batch, native } from './native.js'
 import { type Headers, date, readTable } from './values.js'
-import { Reader } from './wire.js'
+import { u64 } from './wire.js'
 
 /** The AMQP properties of a message that are set, without the headers. */
 export interface Properties {
@@ -55,9 +55,31 @@ const TEXTS = [
 
 const REDELIVERED = 1
 const MAY_PARK = 2
-const OWN_BUFFER = 4
-/** Where the body begins in a record; `src/message.rs` lists what is before it. */
-const BODY = 36
+const HAS_ID = 4
+const HAS_FAILED = 8
+const HAS_ERROR = 16
+const MENDED = 32
+/** The body has its own buffer. */
+const OUTSIDE = 64
+
+// Where things are in a message; the picture is in bindings-common/src/layout.rs.
+const FLAGS = 4
+const TOKEN = 8
+const FIRST_FAILED_AT = 16
+const ATTEMPT = 24
+const REPLAYS = 28
+const SIZES = 32
+const PARTS = 64
+
+// The parts of a message, in their order.
+const EXCHANGE = 0
+const ROUTING_KEY = 1
+const MESSAGE_ID = 2
+const LAST_ERROR = 3
+const WHAT_WAS_MENDED = 4
+const PROPERTIES = 5
+const HEADERS = 6
+const BODY = 7
 
 /** The header with the index of a simulated message. @internal */
 export const MARK = 'retryrmq-simulated'
@@ -67,7 +89,7 @@ export let tokenOf: (message: Message) => number
 export let mayPark: (message: Message) => boolean
 /** Removes and returns the mark of a simulated message. @internal */
 export let unmark: (message: Message) => number
-let made: (queue: string, records: Buffer, at: number, own: Buffer | undefined) => Message
+let made: (queue: string, batch: Buffer, at: number, own: Buffer | undefined) => Message
 
 /**
  * A message. If its handler returns, it is acknowledged; if the handler throws, it is retried.
@@ -77,43 +99,37 @@ let made: (queue: string, records: Buffer, at: number, own: Buffer | undefined) 
 export class Message<Body = unknown> {
   /** The work queue it came from. */
   readonly queue: string
-  readonly #records: Buffer
+  readonly #batch: Buffer
   readonly #at: number
-  readonly #token: number
-  readonly #flags: number
   #body: Buffer | undefined
-  /** The length of a body that is among the records. */
-  readonly #length: number
-  /** The position after the body. There follow exchange, routing key, message id, last error, repairs, properties, headers, history. */
-  readonly #rest: number
-  #properties = 0
   #headers: Headers | undefined
   #marked = false
 
-  private constructor(queue: string, records: Buffer, at: number, own: Buffer | undefined) {
+  private constructor(queue: string, batch: Buffer, at: number, own: Buffer | undefined) {
     this.queue = queue
-    this.#records = records
+    this.#batch = batch
     this.#at = at
-    this.#token = records.readDoubleLE(at + 4)
-    this.#flags = records.readUInt32LE(at + 12)
     this.#body = own
-    this.#length = own === undefined ? records.readUInt32LE(at + 32) : 0
-    this.#rest = at + BODY + this.#length
   }
 
   /** The body, as it was published. It has its own memory, which may be transferred to a worker thread. */
   get body(): Buffer {
     if (this.#body === undefined) {
+      const end = this.#end()
+      const length = this.#size(BODY)
       // A copy: all messages of a batch share one memory, and transferring that would take it away from the others.
-      this.#body = Buffer.allocUnsafeSlow(this.#length)
-      this.#records.copy(this.#body, 0, this.#at + BODY, this.#rest)
+      this.#body = Buffer.allocUnsafeSlow(length)
+      this.#batch.copy(this.#body, 0, end - length, end)
     }
     return this.#body
   }
 
   /** The body as text. */
   text(): string {
-    return this.#length > 0 ? this.#records.toString('utf8', this.#at + BODY, this.#rest) : this.body.toString('utf8')
+    const length = this.#size(BODY)
+    if (length === 0) return this.body.toString('utf8')
+    const end = this.#end()
+    return this.#batch.toString('utf8', end - length, end)
   }
 
   /** The body, parsed as JSON. Throws `SyntaxError` if it is not JSON. The type `T` is not checked. */
@@ -124,9 +140,8 @@ export class Message<Body = unknown> {
   /** The headers. They include the headers of the broker and the `x-retry-*` headers of this library. */
   get headers(): Headers {
     if (this.#headers === undefined) {
-      const from = new Reader(this.#records, this.#afterTexts())
-      readProperties(from)
-      this.#headers = readTable(from)
+      const at = this.#begin(HEADERS)
+      this.#headers = readTable(this.#batch, at, at + this.#size(HEADERS))
       if (this.#marked) delete this.#headers[MARK]
     }
     return this.#headers
@@ -134,27 +149,28 @@ export class Message<Body = unknown> {
 
   /** The AMQP properties that are set, without the headers. */
   get properties(): Properties {
-    return readProperties(new Reader(this.#records, this.#afterTexts()))
+    const at = this.#begin(PROPERTIES)
+    return readProperties(this.#batch, at, at + this.#size(PROPERTIES))
   }
 
   /** The exchange the message was first published to; empty for the default exchange. */
   get exchange(): string {
-    return this.#text(0) ?? ''
+    return this.#text(EXCHANGE)
   }
 
   /** The routing key the message was first published with. */
   get routingKey(): string {
-    return this.#text(1) ?? ''
+    return this.#text(ROUTING_KEY)
   }
 
   /** The id that the publisher gave it. */
   get messageId(): string | undefined {
-    return this.#text(2)
+    return this.#has(HAS_ID) ? this.#text(MESSAGE_ID) : undefined
   }
 
   /** The number of this attempt: 1 on first delivery. */
   get attempt(): number {
-    return this.#records.readUInt32LE(this.#at + 16)
+    return this.#batch.readUInt32LE(this.#at + ATTEMPT)
   }
 
   /** How many attempts failed before this one: `attempt - 1`. */
@@ -164,23 +180,22 @@ export class Message<Body = unknown> {
 
   /** When the first attempt failed, in whole seconds; `undefined` if none has failed. */
   get firstFailedAt(): Date | undefined {
-    const seconds = this.#records.readDoubleLE(this.#at + 24)
-    return Number.isNaN(seconds) ? undefined : new Date(seconds * 1000)
+    return this.#has(HAS_FAILED) ? new Date(u64(this.#batch, this.#at + FIRST_FAILED_AT) * 1000) : undefined
   }
 
   /** The error of the last failed attempt; `undefined` if none has failed. */
   get lastError(): string | undefined {
-    return this.#text(3)
+    return this.#has(HAS_ERROR) ? this.#text(LAST_ERROR) : undefined
   }
 
   /** How often the message was replayed from the parking queue. */
   get replays(): number {
-    return this.#records.readUInt32LE(this.#at + 20)
+    return this.#batch.readUInt32LE(this.#at + REPLAYS)
   }
 
   /** Whether the broker has delivered this message before (AMQP `redelivered`). */
   get redelivered(): boolean {
-    return (this.#flags & REDELIVERED) !== 0
+    return this.#has(REDELIVERED)
   }
 
   /**
@@ -188,52 +203,50 @@ export class Message<Body = unknown> {
    * `undefined` if nothing. If the handler fails on such a message, it is parked as `undecodable` at once.
    */
   get mended(): string | undefined {
-    return this.#text(4)
+    return this.#has(MENDED) ? this.#text(WHAT_WAS_MENDED) : undefined
   }
 
   /** The last failures, at most ten, oldest first. */
   get history(): HistoryEntry[] {
-    const from = new Reader(this.#records, this.#afterTexts())
-    readProperties(from)
-    readTable(from)
-    const history: HistoryEntry[] = []
-    for (let left = from.u32(); left > 0; left--) {
-      history.push({
-        attempt: from.u32(),
-        at: new Date(from.f64() * 1000),
-        error: from.text(),
-        host: from.text(),
-        appVersion: from.text(),
-      })
-    }
-    return history
+    const at = this.#begin(HEADERS)
+    const entries = native.history(this.#batch.subarray(at, at + this.#size(HEADERS)))
+    return Array.from(entries, (entry) => ({ ...entry, at: new Date(entry.at * 1000) }))
   }
 
   [inspect.custom](_depth: number, options: InspectOptions): string {
-    const bytes = this.#body?.length ?? this.#length
+    const bytes = this.#body?.length ?? this.#size(BODY)
     const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes }
     return `Message ${inspect(shown, options)}`
   }
 
-  #text(index: number): string | undefined {
-    const from = new Reader(this.#records, this.#rest)
-    for (let left = index; left > 0; left--) from.skip()
-    return from.maybe()
+  #has(flag: number): boolean {
+    return (this.#batch.readUInt32LE(this.#at + FLAGS) & flag) !== 0
   }
 
-  #afterTexts(): number {
-    if (this.#properties === 0) {
-      const from = new Reader(this.#records, this.#rest)
-      for (let left = 5; left > 0; left--) from.skip()
-      this.#properties = from.at
-    }
-    return this.#properties
+  #size(part: number): number {
+    return this.#batch.readUInt32LE(this.#at + SIZES + 4 * part)
+  }
+
+  /** Where a part begins: behind those before it. */
+  #begin(part: number): number {
+    let at = this.#at + PARTS
+    for (let before = 0; before < part; before++) at += this.#size(before)
+    return at
+  }
+
+  #end(): number {
+    return this.#at + this.#batch.readUInt32LE(this.#at)
+  }
+
+  #text(part: number): string {
+    const at = this.#begin(part)
+    return this.#batch.toString('utf8', at, at + this.#size(part))
   }
 
   static {
-    made = (queue, records, at, own) => new Message(queue, records, at, own)
-    tokenOf = (message) => message.#token
-    mayPark = (message) => (message.#flags & MAY_PARK) !== 0
+    made = (queue, batch, at, own) => new Message(queue, batch, at, own)
+    tokenOf = (message) => u64(message.#batch, message.#at + TOKEN)
+    mayPark = (message) => message.#has(MAY_PARK)
     unmark = (message) => {
       const mark = message.headers[MARK]
       delete message.headers[MARK]
@@ -244,32 +257,38 @@ export class Message<Body = unknown> {
 }
 
 /** The messages of a batch. @internal */
-export function messages(queue: string, batch: Batch): Message[] {
-  const { records, bodies } = batch
+export function messages(queue: string, { messages, bodies }: Batch): Message[] {
   const read: Message[] = []
   let own = 0
-  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) {
-    const large = (records.readUInt32LE(at + 12) & OWN_BUFFER) !== 0
-    read.push(made(queue, records, at, large ? bodies[own++] : undefined))
+  for (let at = 0; at < messages.length; at += messages.readUInt32LE(at)) {
+    const outside = (messages.readUInt32LE(at + FLAGS) & OUTSIDE) !== 0
+    read.push(made(queue, messages, at, outside ? bodies[own++] : undefined))
   }
   return read
 }
 
 /** The tokens that settle the messages of a batch. @internal */
-export function tokens({ records }: Batch): number[] {
+export function tokens({ messages }: Batch): number[] {
   const read: number[] = []
-  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) read.push(records.readDoubleLE(at + 4))
+  for (let at = 0; at < messages.length; at += messages.readUInt32LE(at)) read.push(u64(messages, at + TOKEN))
   return read
 }
 
-function readProperties(from: Reader): Properties {
-  const present = from.u32()
+function readProperties(bytes: Buffer, at: number, end: number): Properties {
   const properties: Properties = {}
-  TEXTS.forEach((name, bit) => {
-    if (present & (1 << bit)) properties[name] = from.text()
-  })
-  if (present & (1 << 10)) properties.deliveryMode = from.u8()
-  if (present & (1 << 11)) properties.priority = from.u8()
-  if (present & (1 << 12)) properties.timestamp = date(from.f64())
+  while (at < end) {
+    const number = bytes.readUInt8(at++)
+    const name = TEXTS[number]
+    if (name !== undefined) {
+      const begin = at + 1
+      at = begin + bytes.readUInt8(at)
+      properties[name] = bytes.toString('utf8', begin, at)
+    } else if (number === 10) properties.deliveryMode = bytes.readUInt8(at++)
+    else if (number === 11) properties.priority = bytes.readUInt8(at++)
+    else {
+      properties.timestamp = date(u64(bytes, at))
+      at += 8
+    }
+  }
   return properties
 }

@@ -2,9 +2,9 @@
 
 import { platforms } from './platform.js'
 
-/** A batch of messages: records, and the bodies too large to be in them. @internal */
+/** A batch of messages, and the bodies that are too large to be in it. @internal */
 export interface Batch {
-  records: Buffer
+  messages: Buffer
   bodies: Buffer[]
 }
 
@@ -143,6 +143,7 @@ export interface Native {
   parseDuration(text: string): number
   durationText(ms: number): string
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
+  history(headers: Uint8Array): { attempt: number; at: number; error: string; host: string; appVersion: string }[]
   live(): [string, number][]
   setDebug(wanted: boolean): void
 }

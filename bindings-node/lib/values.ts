@@ -1,9 +1,24 @@
-/** AMQP values as JavaScript values, and back; `src/values.rs` has the table of both. */
+/**
+ * AMQP values as JavaScript values, and back, in the bytes of AMQP itself.
+ *
+ * | AMQP | JavaScript | back |
+ * |---|---|---|
+ * | `t` boolean | `boolean` | `t` |
+ * | all integers | `number`, or `bigint` where a number would not be exact | `l` (64 bits) |
+ * | `f`, `d` | `number` | `d` |
+ * | `D` decimal | `Decimal` | `D` |
+ * | `S` text | `string`, or `Buffer` if it is not UTF-8 | `S` |
+ * | `x` bytes | `Buffer` | `x` |
+ * | `T` timestamp | `Date`, or `number` past the end of JavaScript's calendar | `T` (whole seconds) |
+ * | `A` array | `Array` | `A` |
+ * | `F` table | plain object | `F` |
+ * | `V` void | `null` | `V` |
+ */
 
 import { types } from 'node:util'
 
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
-import type { Reader, Writer } from './wire.js'
+import type { Writer } from './wire.js'
 
 /** The value of a header of a received message. An integer is a number if that is exact, otherwise a bigint. */
 export type HeaderValue =
@@ -77,20 +92,9 @@ export class Decimal {
 /** The end of JavaScript's calendar, in seconds since 1970. */
 const END = 8_640_000_000_000
 
-/** @internal */
-export function readTable(from: Reader): Headers {
-  const table: Headers = {}
-  for (let left = from.u32(); left > 0; left--) {
-    const name = from.text()
-    const value = readValue(from)
-    // A header may have any name; a plain assignment to this one would set the prototype.
-    if (name === '__proto__') {
-      Object.defineProperty(table, name, { value, enumerable: true, configurable: true, writable: true })
-    } else {
-      table[name] = value
-    }
-  }
-  return table
+/** The table between these positions. @internal */
+export function readTable(bytes: Buffer, at: number, end: number): Headers {
+  return new Reader(bytes, at).table(end)
 }
 
 /** Seconds since 1970 as a date. @internal */
@@ -99,42 +103,122 @@ export function date(seconds: number): Date | number {
 }
 
 /** A copy with its own memory: others share that of a batch, or Node's pool. */
-function own(bytes: Buffer): Buffer {
-  const copy = Buffer.allocUnsafeSlow(bytes.length)
-  bytes.copy(copy)
+function own(bytes: Buffer, at: number, end: number): Buffer {
+  const copy = Buffer.allocUnsafeSlow(end - at)
+  bytes.copy(copy, 0, at, end)
   return copy
 }
 
-function readValue(from: Reader): HeaderValue {
-  const tag = String.fromCharCode(from.u8())
-  switch (tag) {
-    case 'S':
-      return from.text()
-    case 'l':
-      return from.i64()
-    case 'd':
-      return from.f64()
-    case 't':
-      return from.u8() !== 0
-    case 'V':
-      return null
-    case 'x':
-      return own(from.part(from.u32()))
-    case 'T':
-      return date(from.f64())
-    case 'D': {
-      const scale = from.u8()
-      return new Decimal(from.u32(), scale)
+class Reader {
+  readonly #bytes: Buffer
+  #at: number
+
+  constructor(bytes: Buffer, at: number) {
+    this.#bytes = bytes
+    this.#at = at
+  }
+
+  table(end: number): Headers {
+    const table: Headers = {}
+    while (this.#at < end) {
+      const from = this.#past(1)
+      const at = this.#past(this.#bytes.readUInt8(from))
+      const name = this.#bytes.toString('utf8', at, this.#at)
+      const value = this.#value()
+      // A header may have any name; a plain assignment to this one would set the prototype.
+      if (name === '__proto__') {
+        Object.defineProperty(table, name, { value, enumerable: true, configurable: true, writable: true })
+      } else {
+        table[name] = value
+      }
     }
-    case 'A': {
-      const array: HeaderValue[] = []
-      for (let left = from.u32(); left > 0; left--) array.push(readValue(from))
-      return array
+    return table
+  }
+
+  #value(): HeaderValue {
+    const bytes = this.#bytes
+    const tag = String.fromCharCode(bytes.readUInt8(this.#past(1)))
+    switch (tag) {
+      case 'S':
+        return this.#text()
+      case 'l':
+        return this.#long()
+      case 'I':
+        return bytes.readInt32BE(this.#past(4))
+      case 'i':
+        return bytes.readUInt32BE(this.#past(4))
+      case 's':
+        return bytes.readInt16BE(this.#past(2))
+      case 'u':
+        return bytes.readUInt16BE(this.#past(2))
+      case 'b':
+        return bytes.readInt8(this.#past(1))
+      case 'B':
+        return bytes.readUInt8(this.#past(1))
+      case 'd':
+        return bytes.readDoubleBE(this.#past(8))
+      case 'f':
+        return bytes.readFloatBE(this.#past(4))
+      case 't':
+        return bytes.readUInt8(this.#past(1)) !== 0
+      case 'V':
+        return null
+      case 'x': {
+        const at = this.#sized()
+        return own(bytes, at, this.#at)
+      }
+      case 'T': {
+        const at = this.#past(8)
+        return date(bytes.readUInt32BE(at) * 0x1_0000_0000 + bytes.readUInt32BE(at + 4))
+      }
+      case 'D': {
+        const scale = bytes.readUInt8(this.#past(1))
+        return new Decimal(bytes.readUInt32BE(this.#past(4)), scale)
+      }
+      case 'A': {
+        const array: HeaderValue[] = []
+        const end = this.#end()
+        while (this.#at < end) array.push(this.#value())
+        return array
+      }
+      case 'F':
+        return this.table(this.#end())
+      default:
+        throw new Error(`retryrmq: the native half wrote a value of an unknown kind, ${tag}`)
     }
-    case 'F':
-      return readTable(from)
-    default:
-      throw new Error(`retryrmq: the native half wrote a value of an unknown kind, ${tag}`)
+  }
+
+  #text(): string | Buffer {
+    const at = this.#sized()
+    const text = this.#bytes.toString('utf8', at, this.#at)
+    // What is not UTF-8 was replaced by this character, which may also have been there.
+    const same = !text.includes('\ufffd') || Buffer.from(text).equals(this.#bytes.subarray(at, this.#at))
+    return same ? text : own(this.#bytes, at, this.#at)
+  }
+
+  /** A number if that is exact, otherwise a bigint. */
+  #long(): number | bigint {
+    const at = this.#past(8)
+    const number = this.#bytes.readInt32BE(at) * 0x1_0000_0000 + this.#bytes.readUInt32BE(at + 4)
+    return Number.isSafeInteger(number) ? number : this.#bytes.readBigInt64BE(at)
+  }
+
+  /** Steps over a length and as many bytes, and returns where they begin. */
+  #sized(): number {
+    return this.#past(this.#bytes.readUInt32BE(this.#past(4)))
+  }
+
+  /** Steps over a length, and returns where what it is the length of ends. */
+  #end(): number {
+    const length = this.#bytes.readUInt32BE(this.#past(4))
+    return this.#at + length
+  }
+
+  /** Steps over some bytes, and returns where they begin. */
+  #past(length: number): number {
+    const at = this.#at
+    this.#at += length
+    return at
   }
 }
 
@@ -145,13 +229,14 @@ const DEPTH = 32
 /** @internal */
 export function writeTable(out: Writer, table: object, what: string, depth = 0): void {
   if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
-  const entries = Object.entries(table).filter(([, value]) => value !== undefined)
-  out.u32(entries.length)
-  for (const [name, value] of entries as [string, unknown][]) {
-    if (name.length > 255 || Buffer.byteLength(name) > 255) {
+  for (const [name, value] of Object.entries(table) as [string, unknown][]) {
+    if (value === undefined) continue
+    const length = name.length > 255 ? name.length : Buffer.byteLength(name)
+    if (length > 255) {
       throw new InvalidOptionError(`a name in \`${what}\` is longer than 255 bytes: \`${name.slice(0, 40)}…\``)
     }
-    out.text(name)
+    out.u8(length)
+    out.raw(name)
     writeValue(out, value, `${what}[${JSON.stringify(name)}]`, depth + 1)
   }
 }
@@ -165,14 +250,20 @@ function writeInteger(out: Writer, value: bigint, what: string): void {
     throw new InvalidOptionError(`\`${what}\` does not fit AMQP's 64-bit integers; write it as text`)
   }
   tag(out, 'l')
-  out.i64(value)
+  out.i64be(value)
+}
+
+function writeLong(out: Writer, letter: string, value: string | Uint8Array): void {
+  tag(out, letter)
+  const opened = out.open()
+  out.raw(value)
+  out.close(opened)
 }
 
 function writeValue(out: Writer, value: unknown, what: string, depth: number): void {
   switch (typeof value) {
     case 'string':
-      tag(out, 'S')
-      return out.text(value)
+      return writeLong(out, 'S', value)
     case 'boolean':
       tag(out, 't')
       return out.u8(value ? 1 : 0)
@@ -185,7 +276,7 @@ function writeValue(out: Writer, value: unknown, what: string, depth: number): v
         throw new InvalidOptionError(`\`${what}\` ${why}`)
       }
       tag(out, 'd')
-      return out.f64(value)
+      return out.f64be(value)
     case 'object':
       if (value === null) return tag(out, 'V')
       return writeObject(out, value, what, depth)
@@ -197,29 +288,28 @@ function writeValue(out: Writer, value: unknown, what: string, depth: number): v
 function writeObject(out: Writer, value: object, what: string, depth: number): void {
   if (types.isDate(value)) {
     tag(out, 'T')
-    return out.f64(timestamp(value, what))
+    return out.i64be(BigInt(timestamp(value, what)))
   }
   if (value instanceof Decimal) {
     tag(out, 'D')
     out.u8(value.scale)
-    return out.u32(value.value)
+    return out.u32be(value.value)
   }
   const bytes = asBytes(value, what)
-  if (bytes !== undefined) {
-    tag(out, 'x')
-    return out.bytes(bytes)
-  }
+  if (bytes !== undefined) return writeLong(out, 'x', bytes)
   if (Array.isArray(value)) {
     if (depth > DEPTH) throw new InvalidOptionError(`\`${what}\` is nested more than ${DEPTH} levels deep`)
     tag(out, 'A')
-    out.u32(value.length)
+    const opened = out.open()
     // Not with forEach, which skips holes.
     for (let index = 0; index < value.length; index++) writeValue(out, value[index], `${what}[${index}]`, depth + 1)
-    return
+    return out.close(opened)
   }
   if (!isPlain(value)) throw wrong(what, value)
   tag(out, 'F')
+  const opened = out.open()
   writeTable(out, value, what, depth)
+  out.close(opened)
 }
 
 /** Whether a value is a plain object, of any realm. @internal */

@@ -1,4 +1,4 @@
-/** The bytes in which messages, outcomes and values pass between the halves. The other side is `src/wire.rs`. */
+/** The bytes in which outcomes and messages to publish pass to the native half. The other side is `src/wire.rs`. */
 
 const NONE = 0xffff_ffff
 
@@ -33,11 +33,6 @@ export class Writer {
     this.#length = this.#bytes.writeUInt32LE(value, this.#length)
   }
 
-  i64(value: bigint): void {
-    this.#room(8)
-    this.#length = this.#bytes.writeBigInt64LE(value, this.#length)
-  }
-
   f64(value: number): void {
     this.#room(8)
     this.#length = this.#bytes.writeDoubleLE(value, this.#length)
@@ -69,6 +64,45 @@ export class Writer {
     this.#length += 4 + value.byteLength
   }
 
+  /** A number in the byte order of AMQP. */
+  u32be(value: number): void {
+    this.#room(4)
+    this.#length = this.#bytes.writeUInt32BE(value, this.#length)
+  }
+
+  i64be(value: bigint): void {
+    this.#room(8)
+    this.#length = this.#bytes.writeBigInt64BE(value, this.#length)
+  }
+
+  f64be(value: number): void {
+    this.#room(8)
+    this.#length = this.#bytes.writeDoubleBE(value, this.#length)
+  }
+
+  /** A text or bytes, without their length. */
+  raw(value: string | Uint8Array): void {
+    if (typeof value === 'string') {
+      this.#room(value.length * 3)
+      this.#length += this.#bytes.write(value, this.#length)
+    } else {
+      this.#room(value.byteLength)
+      this.#bytes.set(value, this.#length)
+      this.#length += value.byteLength
+    }
+  }
+
+  /** Leaves room for a length in the byte order of AMQP. */
+  open(): number {
+    this.u32be(0)
+    return this.#length
+  }
+
+  /** Writes the length of what was written since then. */
+  close(opened: number): void {
+    this.#bytes.writeUInt32BE(this.#length - opened, opened - 4)
+  }
+
   /** What was written; valid until the next write. */
   done(): Buffer {
     return this.#bytes.subarray(0, this.#length)
@@ -81,64 +115,7 @@ export class Writer {
   }
 }
 
-/** Reads what the native half has written. @internal */
-export class Reader {
-  readonly bytes: Buffer
-  at: number
-
-  constructor(bytes: Buffer, at = 0) {
-    this.bytes = bytes
-    this.at = at
-  }
-
-  u8(): number {
-    return this.bytes.readUInt8(this.#past(1))
-  }
-
-  u32(): number {
-    return this.bytes.readUInt32LE(this.#past(4))
-  }
-
-  f64(): number {
-    return this.bytes.readDoubleLE(this.#past(8))
-  }
-
-  /** A 64-bit integer: a number if that is exact, otherwise a bigint. */
-  i64(): number | bigint {
-    const at = this.#past(8)
-    const number = this.bytes.readInt32LE(at + 4) * 0x1_0000_0000 + this.bytes.readUInt32LE(at)
-    return Number.isSafeInteger(number) ? number : this.bytes.readBigInt64LE(at)
-  }
-
-  text(): string {
-    return this.#text(this.u32())
-  }
-
-  maybe(): string | undefined {
-    const length = this.u32()
-    return length === NONE ? undefined : this.#text(length)
-  }
-
-  /** A part of the bytes, not a copy. */
-  part(length: number): Buffer {
-    const at = this.#past(length)
-    return this.bytes.subarray(at, at + length)
-  }
-
-  /** Skips a text that may be left out. */
-  skip(): void {
-    const length = this.u32()
-    if (length !== NONE) this.at += length
-  }
-
-  #text(length: number): string {
-    const at = this.#past(length)
-    return this.bytes.toString('utf8', at, at + length)
-  }
-
-  #past(length: number): number {
-    const at = this.at
-    this.at += length
-    return at
-  }
+/** A whole number of 64 bits; above 2⁵³ the nearest one that a number can be. @internal */
+export function u64(bytes: Buffer, at: number): number {
+  return bytes.readUInt32LE(at + 4) * 0x1_0000_0000 + bytes.readUInt32LE(at)
 }

@@ -32,12 +32,8 @@ pub(crate) fn about(option: &str, error: impl Into<Refusal>) -> napi::Error<Code
     thrown(refusal)
 }
 
-/// An option with a value that cannot work.
-pub(crate) fn bad_option(message: impl Into<String>) -> napi::Error<Code> {
-    thrown(Refusal::option(message))
-}
-
 /// The error for bytes that only another version of the TypeScript half can have written.
 pub(crate) fn mixed_versions() -> napi::Error<Code> {
-    bad_option("the two halves of `retryrmq` are of different versions; install the package again")
+    let why = "the two halves of `retryrmq` are of different versions; install the package again";
+    thrown(Refusal::option(why))
 }

@@ -25,7 +25,6 @@ mod publish;
 mod shared;
 mod simulation;
 mod subscription;
-mod values;
 mod wire;
 
 /// The version of the native half.

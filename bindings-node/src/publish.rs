@@ -1,12 +1,11 @@
 //! A message to publish, from the bytes of the TypeScript half.
 
 use retryrmq::Publish;
-use retryrmq_bindings::Outgoing;
+use retryrmq_bindings::{Outgoing, amqp_table::read_table};
 
 use crate::{
     errors::{Result, about, thrown},
     outcome::duration,
-    values::read_table,
     wire::Reader,
 };
 
@@ -39,8 +38,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
         priority: from.maybe_f64()?.map(|priority| priority as u8),
         timestamp: from.maybe_f64()?.map(|seconds| seconds as u64),
         headers: (flags & HEADERS != 0)
-            .then(|| read_table(from, 0))
-            .transpose()?,
+            .then(|| read_table(from.rest()))
+            .transpose()
+            .map_err(thrown)?,
     };
     let is_delayed = outgoing.delay.is_some();
     let message = outgoing.message(NAMES).map_err(thrown)?;

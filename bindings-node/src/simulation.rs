@@ -5,12 +5,11 @@ use napi::{
     bindgen_prelude::{Either, Null},
 };
 use napi_derive::napi;
-use retryrmq::Delivery;
 
 use crate::{
     errors::{Result, thrown},
     live::{Alive, Kind},
-    message::{Batch, Batches, alone},
+    message::{Batch, alone, batch},
     options::Options,
     outcome, publish,
     wire::Reader,
@@ -58,12 +57,10 @@ impl Simulation {
     /// The next message. The clock moves on to its arrival. `null` if there is none.
     #[napi(catch_unwind)]
     pub fn next<'env>(&mut self, env: &'env Env) -> Result<Either<Batch<'env>, Null>> {
-        let Some(Delivery { token, message, .. }) = self.inner.next() else {
-            return Ok(Either::B(Null));
-        };
-        let mut batch = Batches::new(env, std::iter::once(&message));
-        batch.add(token, &message, true)?;
-        batch.finish().map(Either::A)
+        match self.inner.next() {
+            Some(delivery) => batch(env, &[delivery], |_| true).map(Either::A),
+            None => Ok(Either::B(Null)),
+        }
     }
 
     /// Milliseconds since the beginning.

@@ -9,13 +9,13 @@ use std::{
 
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
-use retryrmq::{Delivery, Outcome, Token};
+use retryrmq::{Outcome, Token};
 
 use crate::{
     bridge::Bridge,
     errors::Result,
     live::{Alive, Kind},
-    message::{Batch, Batches},
+    message::{Batch, batch},
     operation::begin,
     outcome,
     shared::{Answer, Shared},
@@ -103,11 +103,7 @@ impl Subscription {
             inner: &self.inner,
             tokens: messages.iter().map(|delivery| delivery.token).collect(),
         };
-        let mut batch = Batches::new(env, messages.iter().map(|delivery| &delivery.message));
-        for Delivery { token, message, .. } in &messages {
-            batch.add(*token, message, self.inner.may_park(message))?;
-        }
-        let batch = batch.finish()?;
+        let batch = batch(env, &messages, |message| self.inner.may_park(message))?;
         taken.handed_over();
         Ok(Either::A(batch))
     }

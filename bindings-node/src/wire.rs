@@ -1,53 +1,10 @@
-//! The bytes in which messages, outcomes and values pass between the halves: little-endian numbers; texts and bytes with their length
-//! before them. Both halves have the same version, so nothing is named and nothing is skipped.
+//! The bytes in which outcomes and messages to publish come from the TypeScript half: little-endian numbers; texts and bytes with their
+//! length before them. Both halves have the same version, so nothing is named and nothing is skipped.
 
 use crate::errors::{Code, mixed_versions};
 
 /// The length of an absent value.
 const NONE: u32 = u32::MAX;
-
-/// Writes for the TypeScript half.
-#[derive(Debug, Default)]
-pub(crate) struct Writer(pub(crate) Vec<u8>);
-
-impl Writer {
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.0.push(value);
-    }
-
-    pub(crate) fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn i64(&mut self, value: i64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn f64(&mut self, value: f64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    pub(crate) fn len(&mut self, len: usize) {
-        self.u32(u32::try_from(len).unwrap_or(NONE - 1));
-    }
-
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
-        self.len(bytes.len());
-        self.0.extend_from_slice(bytes);
-    }
-
-    pub(crate) fn maybe(&mut self, text: Option<&str>) {
-        match text {
-            Some(text) => self.bytes(text.as_bytes()),
-            None => self.u32(NONE),
-        }
-    }
-
-    /// Writes a number where room was left for it.
-    pub(crate) fn fill(&mut self, at: usize, value: u32) {
-        self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    }
-}
 
 /// Reads what the TypeScript half has written.
 #[derive(Debug)]
@@ -62,6 +19,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     fn take(&mut self, len: usize) -> Read<&'a [u8]> {
@@ -80,10 +42,6 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u32(&mut self) -> Read<u32> {
         self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn i64(&mut self) -> Read<i64> {
-        self.array().map(i64::from_le_bytes)
     }
 
     pub(crate) fn f64(&mut self) -> Read<f64> {

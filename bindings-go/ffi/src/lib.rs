@@ -17,7 +17,6 @@ mod policy;
 mod publish;
 mod simulation;
 mod subscription;
-mod values;
 mod wire;
 
 uniffi::setup_scaffolding!();

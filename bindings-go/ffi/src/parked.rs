@@ -5,15 +5,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use retryrmq::{HistoryEntry, Record};
-use retryrmq_bindings::unix_seconds;
+use retryrmq::Record;
+use retryrmq_bindings::{layout, unix_seconds};
 
 use crate::{
     errors::Refusal,
     live::{Alive, Kind},
     message,
     operation::{Answer, Operation, other},
-    values,
     wire::Wire,
 };
 
@@ -98,8 +97,6 @@ struct Known {
 }
 
 fn known(number: u64, record: &Record) -> Wire {
-    let mut message = Vec::new();
-    message::write(&mut message, 0, &record.message(), true);
     let known = Known {
         number,
         reason: record.reason.map(|reason| reason.as_str().to_owned()),
@@ -112,7 +109,7 @@ fn known(number: u64, record: &Record) -> Wire {
         by_broker: record.by_broker,
         home: record.home.clone(),
         mark: record.mark.clone(),
-        message: Wire(message),
+        message: message::alone(&record.message()),
     };
     let mut out = Vec::new();
     <Known as uniffi::Lower<crate::UniFfiTag>>::write(known, &mut out);
@@ -243,7 +240,7 @@ pub struct Entry {
 /// The last failures that these headers tell of, oldest first.
 #[uniffi::export]
 pub fn history(headers: Wire) -> Result<Vec<Entry>, Refusal> {
-    Ok(HistoryEntry::read(&values::read_table(&headers)?)
+    Ok(layout::history(&headers)?
         .into_iter()
         .map(|entry| Entry {
             attempt: entry.attempt,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use retryrmq::Publish;
+use retryrmq_bindings::amqp_table::read_table;
 
-use crate::{errors::Refusal, values, wire::Wire};
+use crate::{errors::Refusal, wire::Wire};
 
 /// What a message carries beside its body. Durations are nanoseconds.
 #[derive(Debug, uniffi::Record)]
@@ -52,9 +53,7 @@ impl Outgoing {
             exchange: self.exchange,
             routing_key: self.routing_key,
             body: body.0,
-            headers: headers
-                .map(|headers| values::read_table(headers))
-                .transpose()?,
+            headers: headers.map(|headers| read_table(headers)).transpose()?,
             delay: self.delay.map(Duration::from_nanos),
             mandatory: self.mandatory,
             persistent: self.persistent,

@@ -76,11 +76,7 @@ impl Simulation {
             what: became.what.to_owned(),
             delay: became.delay.map(nanoseconds),
             reason: became.reason.map(str::to_owned),
-            parked: became.parked.map(|message| {
-                let mut parked = Vec::new();
-                message::write(&mut parked, 0, &message, true);
-                Wire(parked)
-            }),
+            parked: became.parked.as_ref().map(message::alone),
         }
     }
 }

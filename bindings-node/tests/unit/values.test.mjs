@@ -1,10 +1,15 @@
 // Bodies and headers there and back: what is published is what a handler sees.
 
 import assert from 'node:assert/strict'
+import { createRequire } from 'node:module'
+import path from 'node:path'
 import { test } from 'node:test'
 
 import { Decimal } from 'retryrmq'
 import { simulate } from 'retryrmq/testing'
+
+const require = createRequire(import.meta.url)
+const { readTable } = require(path.join(path.dirname(require.resolve('retryrmq')), 'values.js'))
 
 /** What a handler sees of a message, or why it is refused. */
 async function seen(input) {
@@ -41,6 +46,32 @@ test('headers of every type', async () => {
   assert.equal(Object.getPrototypeOf(msg.headers), Object.prototype)
   assert.equal(String(msg.headers.decimal), '3.14')
   assert.equal(String(new Decimal(5, 3)), '0.005')
+})
+
+test('headers that only others publish', () => {
+  const values = {
+    int8: ['b', [0xfb], -5],
+    uint8: ['B', [200], 200],
+    int16: ['s', [0xfe, 0xd4], -300],
+    uint16: ['u', [0xea, 0x60], 60000],
+    int32: ['I', [0xff, 0xfe, 0xee, 0x90], -70000],
+    uint32: ['i', [0xee, 0x6b, 0x28, 0], 4000000000],
+    float32: ['f', [0x3f, 0, 0, 0], 0.5],
+    timestamp: ['T', [0, 0, 0, 1, 0, 0, 0, 0], new Date(2 ** 32 * 1000)],
+    'beyond the calendar': ['T', [0xff, 0xff, 0, 0, 0, 0, 0, 0], 0xffff * 2 ** 48],
+    'not UTF-8': ['S', [0, 0, 0, 4, 0x61, 0xff, 0xc3, 0xbc], Buffer.from([0x61, 0xff, 0xc3, 0xbc])],
+    'UTF-8 that looks like a repair': ['S', [0, 0, 0, 3, 0xef, 0xbf, 0xbd], '\ufffd'],
+    array: ['A', [0, 0, 0, 3, 0x42, 7, 0x56], [7, null]],
+    void: ['V', [], null],
+  }
+  const fields = Object.entries(values).map(([name, [tag, bytes]]) =>
+    Buffer.concat([Buffer.from([name.length]), Buffer.from(name + tag), Buffer.from(bytes)]),
+  )
+  const table = Buffer.concat([Buffer.from('xx'), ...fields, Buffer.from('y')])
+  const expected = Object.fromEntries(Object.entries(values).map(([name, [, , value]]) => [name, value]))
+  const read = readTable(table, 2, table.length - 1)
+  assert.deepEqual(read, expected)
+  assert.notEqual(read['not UTF-8'].buffer, table.buffer)
 })
 
 test('integers are numbers where that is exact, otherwise bigints', async () => {
