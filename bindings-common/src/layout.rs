@@ -1,25 +1,25 @@
 //! Messages as bytes, laid out so that a language reads only what is looked at.
 //!
 //! ```text
-//! batch    messages, one behind the other
+//! batch    messages, one after the other
 //!
 //! message   0  size u32, of all of it
-//!           4  flags u32
+//!           4  flags u32: 1 redelivered, 2 may be parked, 4 has an id, 8 has failed, 16 has a last error, 32 was mended, 64 body is outside
 //!           8  token u64
 //!          16  first failure u64, in seconds since 1970
 //!          24  attempt u32
 //!          28  replays u32
 //!          32  eight sizes u32: exchange, routing key, message id, last error, what was mended, properties, headers, body
-//!          64  these eight, one behind the other
+//!          64  these eight, one after the other
 //!
 //! property  number u8, then a text (size u8, bytes), delivery mode or priority (u8), or timestamp (u64)
 //! ```
 //!
-//! Numbers are little-endian. Headers are a table as in [`amqp_table`](crate::amqp_table). There are no bytes of what is missing; flags tell
-//! it from what is empty. Bodies that are too large for the batch are outside: one that keeps a message must not keep all others.
+//! Numbers are little-endian. Headers are a table as in [`amqp_table`](crate::amqp_table). What is missing has no bytes; flags tell it
+//! from what is empty. Bodies that are too large for the batch are outside: one that keeps a message must not keep all others.
 //!
-//! A reader steps over a message by its size, and finds the body at its end without reading the rest. The history is only in the headers:
-//! [`history`] reads it for whoever asks.
+//! A reader steps over a message by its size, and finds the body at its end. The history is in the headers; [`history`] reads it for whoever
+//! asks.
 
 use retryrmq::{BasicProperties, Delivery, HistoryEntry, Message, Token};
 
@@ -31,11 +31,11 @@ const HAS_ID: u32 = 4;
 const HAS_FAILED: u32 = 8;
 const HAS_ERROR: u32 = 16;
 const MENDED: u32 = 32;
-/// The body is not here.
 const OUTSIDE: u32 = 64;
 
-/// Where the sizes begin.
+/// Where the sizes of the parts begin.
 const SIZES: usize = 32;
+/// How many parts there are.
 const PARTS: usize = 8;
 
 /// About how many bytes a message has beside its body.
@@ -52,7 +52,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// These deliveries. Bodies of more than `largest` bytes are outside. `may_park` says whether a message is parked when it is given up.
+    /// These deliveries. Bodies of more than `largest` bytes are outside. `may_park` says whether a stack would be kept if the attempt failed.
     pub fn of(
         deliveries: &'a [Delivery],
         largest: usize,
@@ -142,7 +142,7 @@ impl<'a> Batch<'a> {
     /// Writes a size where room was left for it.
     fn fill(&mut self, at: usize, size: usize) {
         // Nothing that AMQP carries is larger.
-        let size = u32::try_from(size).unwrap_or(0);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.bytes[at..at + 4].copy_from_slice(&size.to_le_bytes());
     }
 }
