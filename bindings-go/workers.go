@@ -38,8 +38,9 @@ type workers struct {
 
 	mu      sync.Mutex
 	work    sync.Cond
-	batches batches
 	ready   []*Message
+	quick   bool // handlers so quick that waking another goroutine would take longer
+	slow    bool // one takes long, which the core does not know yet
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
@@ -67,7 +68,6 @@ func newWorkers(ctx context.Context, queue string, handler Handler, judge judge,
 		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
 		subscription: subscription,
-		batches:      batches{size: 1},
 	}
 	w.work.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.look)
@@ -182,10 +182,10 @@ func (w *workers) next() *Message {
 			m := w.ready[0]
 			w.ready[0] = nil // do not keep a handled message
 			w.ready = w.ready[1:]
-			if (w.batches.quick || w.acks.Len() > 0) && !w.timed {
+			if (w.quick || w.acks.Len() > 0) && !w.timed {
 				w.watch()
 			}
-			if !w.batches.quick && (len(w.ready) > 0 || !w.taking) {
+			if !w.quick && (len(w.ready) > 0 || !w.taking) {
 				w.wake()
 			}
 			return m
@@ -207,18 +207,17 @@ func (w *workers) next() *Message {
 // Fetches messages, and waits for them if it must. Passes acknowledgements to the core in the same call.
 func (w *workers) take() {
 	w.taking = true
-	acks, size := w.acks, w.batches.size
-	w.acks, w.spare = w.spare, nil
+	acks, slow := w.acks, w.slow
+	w.acks, w.spare, w.slow = w.spare, nil, false
 	w.mu.Unlock()
 	var messages []*Message
 	var err error
-	w.subscription.Exchange(acks, size, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
+	quick := w.subscription.Exchange(acks, slow, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
 	if err != nil {
 		w.judge.log.sayLater(slog.LevelError, err.Error(), "queue", w.queue)
 	}
 	w.mu.Lock()
-	w.taking, w.spare = false, acks[:0]
-	w.batches.took(len(messages))
+	w.taking, w.spare, w.quick = false, acks[:0], quick
 	if w.closing {
 		if len(messages) == 0 {
 			w.ended = true
@@ -241,7 +240,7 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	w.subscription.Exchange(acks, 0, 0, nil)
+	w.subscription.Exchange(acks, false, 0, nil)
 	w.mu.Lock()
 	w.spare = acks[:0]
 }
@@ -261,45 +260,10 @@ func (w *workers) look() {
 		return
 	}
 	if w.handled == w.handledAt {
-		w.batches.slow()
+		w.slow, w.quick = true, false
 		w.flush()
 		w.wake()
 	} else if w.running > 0 {
 		w.watch()
 	}
 }
-
-// How many messages to take next. Few while handlers are slow, so that none waits here that another consumer could handle, and few run for nothing
-// after a lost connection. More while they are quick.
-type batches struct {
-	size int
-	// Handlers so quick that waking another goroutine would take longer.
-	quick bool
-	// The last batch: when, how many, and whether there may have been more.
-	at    time.Time
-	count int
-	full  bool
-}
-
-const (
-	// The most messages taken at once.
-	mostTaken = 64
-	// A batch that took longer was too large.
-	quickBatch = time.Millisecond
-	// A handler that takes longer is worth another goroutine.
-	quickHandler = 10 * time.Microsecond
-)
-
-func (b *batches) took(count int) {
-	now, asked := time.Now(), b.size
-	passed := now.Sub(b.at)
-	if passed >= quickBatch {
-		b.size = max(b.size/2, 1)
-	} else if b.full {
-		b.size = min(b.size*2, mostTaken)
-	}
-	b.quick = b.count >= 4 && passed < time.Duration(b.count)*quickHandler
-	b.at, b.count, b.full = now, count, count >= asked
-}
-
-func (b *batches) slow() { b.size, b.quick = 1, false }

@@ -10,6 +10,7 @@
 //! knows no language. Node and Go get messages as bytes ([`layout`], [`amqp_table`]); Python has them as they are.
 
 pub mod amqp_table;
+mod batches;
 mod became;
 mod end;
 mod errors;
@@ -30,6 +31,7 @@ mod span;
 pub mod table;
 mod walk;
 
+pub use batches::BatchSize;
 pub use became::Became;
 pub use end::Ended;
 pub use errors::Refusal;

@@ -1,7 +1,4 @@
-/**
- * Runs handlers. Messages are taken in batches, which grow while handlers are quick: then taking messages does not slow them down. With a
- * slow handler the batches are small, so that no message waits behind it that another consumer could handle.
- */
+/** Runs handlers. The native half decides how many messages are taken at once. */
 
 import { AsyncResource } from 'node:async_hooks'
 
@@ -16,10 +13,6 @@ import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './ou
 import { undone } from './returned.js'
 import { Writer } from './wire.js'
 
-/** The most messages taken at once. */
-const MOST = 64
-/** A batch that took longer was too large; in milliseconds. */
-const QUICK = 1
 /** The most acknowledgements passed to the core at once. */
 const ACKS = 32
 /** The most bytes of other outcomes passed to the core at once. */
@@ -76,9 +69,6 @@ export class Workers {
 
   #ready: Message[] = []
   #next = 0
-  #size = 1
-  #full = false
-  #takenAt = 0
 
   #running = 0
   #begun = 0
@@ -189,15 +179,9 @@ export class Workers {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
     // There are no messages until the bridge says so, and this is called after every handler.
     if (this.#listening) return undefined
-    const batch = this.#subscription.take(this.#size)
+    const batch = this.#subscription.take()
     if (batch === null) return undefined
     this.#ready = this.#read(batch)
-    const now = performance.now()
-    const quick = now - this.#takenAt < QUICK
-    if (!quick) this.#size = Math.max(this.#size >> 1, 1)
-    else if (this.#full) this.#size = Math.min(this.#size * 2, MOST)
-    this.#full = this.#ready.length >= this.#size
-    this.#takenAt = now
     this.#next = 1
     return this.#ready[0]
   }

@@ -5,11 +5,13 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Wake, Waker},
+    time::Instant,
 };
 
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
 use retryrmq::{Outcome, Token};
+use retryrmq_bindings::BatchSize;
 
 use crate::{
     bridge::Bridge,
@@ -73,6 +75,7 @@ impl Drop for Taken<'_> {
 pub struct Subscription {
     inner: Arc<retryrmq::Subscription>,
     readiness: Option<Readiness>,
+    size: BatchSize,
     _alive: Alive,
 }
 
@@ -81,6 +84,7 @@ impl Subscription {
         Self {
             inner: Arc::new(inner),
             readiness: None,
+            size: BatchSize::default(),
             _alive: Alive::new(Kind::Subscription),
         }
     }
@@ -88,17 +92,17 @@ impl Subscription {
 
 #[napi]
 impl Subscription {
-    /// The messages that have arrived, at most `most`; `null` if there are none. Never waits.
+    /// Messages that have arrived, as many as are good at once; `null` if there are none. Never waits.
     #[napi(catch_unwind)]
     pub fn take<'env>(
-        &self,
+        &mut self,
         env: &'env Env,
-        most: u32,
     ) -> Result<Either<Batch<'env>, napi::bindgen_prelude::Null>> {
-        let messages = self.inner.try_next_batch(most as usize);
+        let messages = self.inner.try_next_batch(self.size.next());
         if messages.is_empty() {
             return Ok(Either::B(napi::bindgen_prelude::Null));
         }
+        self.size.took(messages.len(), Instant::now());
         let taken = Taken {
             inner: &self.inner,
             tokens: messages.iter().map(|delivery| delivery.token).collect(),

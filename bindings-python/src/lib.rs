@@ -34,7 +34,7 @@ mod _native {
         pump::Pump,
         question::Question,
         simulation::Simulation,
-        subscription::Subscription,
+        subscription::{Batches, Subscription},
     };
 
     use pyo3::{

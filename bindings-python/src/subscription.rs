@@ -1,12 +1,16 @@
 //! A running consumer: batches of messages out, ends of attempts in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use pyo3::{
     Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods,
     types::{PyDict, PyDictMethods, PyList},
 };
 use retryrmq::{Delivery, Outcome, Token};
+use retryrmq_bindings::BatchSize;
 
 use crate::{intake::Intake, message::Message, operation::Operation};
 
@@ -25,6 +29,16 @@ impl Subscription {
             py,
             "this consumer was started before the process was forked; connect after the fork, in each process",
         )
+    }
+
+    fn arrived(&self, py: Python<'_>, most: usize, seconds: f64) -> PyResult<Vec<Delivery>> {
+        self.here(py)?;
+        let batch = self.0.subscription.try_next_batch(most);
+        if !batch.is_empty() {
+            return Ok(batch);
+        }
+        let wait = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+        Ok(py.detach(|| self.0.subscription.next_batch_blocking(most, wait)))
     }
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
@@ -65,6 +79,46 @@ impl Drop for Taken<'_> {
     }
 }
 
+/// Messages, each time as many as are good at once. Each thread has its own batches: how quick it is depends on its handlers alone.
+#[pyclass(frozen, module = "retryrmq._native")]
+pub(crate) struct Batches {
+    of: Subscription,
+    most: usize,
+    size: Mutex<BatchSize>,
+}
+
+impl Batches {
+    fn size(&self) -> MutexGuard<'_, BatchSize> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Batches {
+    /// Messages that have arrived. Never waits.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut size = self.size();
+        let batch = self
+            .of
+            .0
+            .subscription
+            .try_next_batch(size.next().min(self.most));
+        if !batch.is_empty() {
+            size.took(batch.len(), Instant::now());
+        }
+        drop(size);
+        self.of.messages(py, batch)
+    }
+
+    /// Waits for messages, for at most `seconds`. Empty if none came, or no more will come.
+    fn take_blocking<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyList>> {
+        let most = self.size().next().min(self.most);
+        let batch = self.of.arrived(py, most, seconds)?;
+        self.size().took(batch.len(), Instant::now());
+        self.of.messages(py, batch)
+    }
+}
+
 #[pymethods]
 impl Subscription {
     /// The messages that have arrived, at most `most`. Never waits.
@@ -80,13 +134,18 @@ impl Subscription {
         most: usize,
         seconds: f64,
     ) -> PyResult<Bound<'py, PyList>> {
-        self.here(py)?;
-        let mut batch = self.0.subscription.try_next_batch(most);
-        if batch.is_empty() {
-            let wait = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
-            batch = py.detach(|| self.0.subscription.next_batch_blocking(most, wait));
-        }
+        let batch = self.arrived(py, most, seconds)?;
         self.messages(py, batch)
+    }
+
+    /// The batches of a thread or of an event loop, of at most `most` messages each.
+    #[pyo3(signature = (most=None))]
+    fn batches(&self, most: Option<usize>) -> Batches {
+        Batches {
+            of: Self(Arc::clone(&self.0)),
+            most: most.unwrap_or(usize::MAX),
+            size: Mutex::default(),
+        }
     }
 
     /// Done when there are messages (`True`), or no more will come (`False`).

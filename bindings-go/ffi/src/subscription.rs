@@ -1,8 +1,12 @@
 //! A running consumer: batches out, ends of attempts in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use retryrmq::{Outcome, Token};
+use retryrmq_bindings::BatchSize;
 
 use crate::{
     errors::Refusal,
@@ -17,6 +21,7 @@ use crate::{
 #[derive(Debug, uniffi::Object)]
 pub struct Subscription {
     inner: Arc<retryrmq::Subscription>,
+    size: Mutex<BatchSize>,
     _alive: Alive,
 }
 
@@ -27,6 +32,7 @@ impl Operation {
         match self.take()? {
             Answer::Subscription(inner) => Ok(Arc::new(Subscription {
                 inner: Arc::new(*inner),
+                size: Mutex::default(),
                 _alive: Alive::new(Kind::Subscription),
             })),
             _ => Err(other()),
@@ -43,6 +49,12 @@ pub struct Number {
     pub value: u64,
 }
 
+impl Subscription {
+    fn size(&self) -> MutexGuard<'_, BatchSize> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 fn tokens(wire: &Wire) -> impl Iterator<Item = Token> {
     wire.chunks_exact(8).map(|bytes| {
         Token::from_u64(
@@ -56,22 +68,35 @@ fn tokens(wire: &Wire) -> impl Iterator<Item = Token> {
 
 #[uniffi::export]
 impl Subscription {
-    /// Acknowledges the messages `acks`, and takes `most` others. Waits for them when there are none, `wait_ms` at most.
-    pub fn exchange(&self, acks: Wire, most: u32, wait_ms: u32) -> Wire {
+    /// Acknowledges the messages `acks`, and takes others, as many as are good at once: few after handlers that were `slow`. Waits for them
+    /// when there are none, `wait_ms` at most; 0 takes none. The last byte, behind the messages, says whether the handlers of the batch before
+    /// are so quick that waking another goroutine would take longer.
+    pub fn exchange(&self, acks: Wire, slow: bool, wait_ms: u32) -> Wire {
         if !acks.is_empty() {
             self.inner
                 .settle(tokens(&acks).map(|token| (token, Outcome::Ack)));
         }
-        if most == 0 {
+        if wait_ms == 0 {
             return Wire::default();
         }
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let most = {
+            let mut size = self.size();
+            if slow {
+                size.slow();
+            }
+            size.next()
+        };
         let mut batch = self.inner.try_next_batch(most);
-        if batch.is_empty() && wait_ms > 0 {
+        if batch.is_empty() {
             let wait = Duration::from_millis(u64::from(wait_ms));
             batch = self.inner.next_batch_blocking(most, wait);
         }
-        message::batch(&batch, |message| self.inner.may_park(message))
+        let are_quick = self.size().took(batch.len(), Instant::now());
+        let mut wire = message::batch(&batch, |message| self.inner.may_park(message));
+        if !batch.is_empty() {
+            wire.0.push(are_quick.into());
+        }
+        wire
     }
 
     /// Ends an attempt that was not simply handled.

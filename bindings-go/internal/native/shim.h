@@ -141,9 +141,9 @@ static inline rr_answer rr_options_shape(uint64_t self) {
     RR_BYTES(uniffi_retryrmq_go_fn_method_options_shape(RR_CLONE(options, self), &status));
 }
 
-static inline rr_answer rr_subscription_exchange(uint64_t self, const void *acks, int32_t len, uint32_t most,
+static inline rr_answer rr_subscription_exchange(uint64_t self, const void *acks, int32_t len, bool slow,
                                                  uint32_t wait_ms) {
-    RR_BYTES(uniffi_retryrmq_go_fn_method_subscription_exchange(RR_CLONE(subscription, self), rr_lend(acks, len), most,
+    RR_BYTES(uniffi_retryrmq_go_fn_method_subscription_exchange(RR_CLONE(subscription, self), rr_lend(acks, len), slow,
                                                                 wait_ms, &status));
 }
 

@@ -24,20 +24,26 @@ func (t *Tokens) Add(token uint64) { *t = binary.LittleEndian.AppendUint64(*t, t
 // Len is how many there are.
 func (t Tokens) Len() int { return len(t) / 8 }
 
-// Exchange acknowledges acks and takes up to most messages, as a batch, which read must not keep. When there are none it waits, waitMS
-// at most, and read is not called.
-func (s *Subscription) Exchange(acks Tokens, most int, waitMS uint32, read func(batch []byte)) {
+// Exchange acknowledges acks and takes messages, as a batch, which read must not keep. When there are none it waits, waitMS at most, and read
+// is not called; 0 takes none. slow says that handlers take long, so that few are taken. Returns whether the handlers of the batch before are
+// so quick that waking another goroutine would take longer.
+func (s *Subscription) Exchange(acks Tokens, slow bool, waitMS uint32, read func(batch []byte)) (quick bool) {
 	if !s.enter() {
-		return
+		return false
 	}
 	defer s.leave()
 	bytes, n := lent(acks)
-	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.uint32_t(most), C.uint32_t(waitMS))
+	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.bool(slow), C.uint32_t(waitMS))
 	if answer.code != 0 {
 		_ = refused(answer)
-		return
+		return false
 	}
-	shown(answer, read)
+	shown(answer, func(batch []byte) {
+		last := len(batch) - 1
+		quick = batch[last] != 0
+		read(batch[:last])
+	})
+	return quick
 }
 
 // Ending is the end of an attempt that was not simply handled.

@@ -84,7 +84,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   assert.equal(subscription.listen(bridge, far + 3), 'none')
   await publish(await client(t), orders, 1)
   await until('it is told to look', () => heard.some((news) => news.ready?.includes(far + 3)))
-  const token = Number(subscription.take(1).messages.readBigUInt64LE(8))
+  const token = Number(subscription.take().messages.readBigUInt64LE(8))
   const failed = Buffer.alloc(8 + 1 + 8 + 4 + 4 + 4 + 4)
   failed.writeDoubleLE(token)
   failed.write('r', 8)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from . import _returned
-from ._attempts import GRACE, Batches, failed, is_ctrl_c, logger, timed_out, within
+from ._attempts import GRACE, failed, is_ctrl_c, logger, timed_out, within
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
@@ -88,7 +88,7 @@ class LoopWorkers:
         self._most = plan.native.concurrency
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self._batches = Batches()
+        self._batches = subscription.batches()
         self._ready: deque[Message] = deque()
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -233,10 +233,9 @@ class LoopWorkers:
         if not self._ready:
             if self._ended or self._subscription.is_closing:
                 return None  # no new attempts while closing
-            batch = self._subscription.take(self._batches.size)
+            batch = self._batches.take()
             if not batch:
                 return None
-            self._batches.took(len(batch))
             self._ready.extend(batch)
         return self._ready.popleft()
 

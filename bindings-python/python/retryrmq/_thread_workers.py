@@ -11,7 +11,7 @@ import time
 from typing import cast
 
 from . import _returned
-from ._attempts import MOST, Batches, failed, logger, timed_out, within
+from ._attempts import failed, logger, timed_out, within
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -68,9 +68,9 @@ class ThreadWorkers:
         #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
-        # A single thread without a timeout may take several messages at once.
+        # Only a single thread without a timeout may take several messages at once.
         alone = plan.native.concurrency == 1 and self._limit is None
-        self._most = MOST if alone else 1
+        self._most = None if alone else 1
         #: When the drain ends.
         self._deadline: float | None = None
         #: Done when every handler is done, except those that are stuck; or when nobody waits for them.
@@ -159,10 +159,9 @@ class ThreadWorkers:
             self._gone(threading.current_thread())
 
     def _take_and_handle(self) -> None:
-        subscription, batches = self._subscription, Batches()
+        subscription, batches = self._subscription, self._subscription.batches(self._most)
         while True:
-            batch = subscription.take_blocking(min(batches.size, self._most), _SLICE)
-            batches.took(len(batch))
+            batch = batches.take_blocking(_SLICE)
             if batch and subscription.is_closing:
                 subscription.give_back(batch)
             elif batch:

@@ -1,0 +1,121 @@
+//! How many messages to take next.
+
+use std::time::{Duration, Instant};
+
+/// The most messages taken at once.
+const MOST: usize = 64;
+/// A batch that took longer was too large.
+const QUICK_BATCH: Duration = Duration::from_millis(1);
+/// A handler that takes longer is worth the waking of another one to work beside it.
+const QUICK_HANDLER: Duration = Duration::from_micros(10);
+/// Of fewer handlers nobody can tell how quick they are.
+const ENOUGH: usize = 4;
+
+/// How many messages to take next, for one who takes one batch after the other. Few while handlers are slow, so that none waits here that
+/// another consumer could handle, and few run for nothing after a lost connection. More while they are quick: then taking messages does not
+/// slow them down.
+#[derive(Debug)]
+pub struct BatchSize {
+    size: usize,
+    /// The last batch: when, how many messages, and whether there may have been more.
+    last: Option<(Instant, usize)>,
+    full: bool,
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self {
+            size: 1,
+            last: None,
+            full: false,
+        }
+    }
+}
+
+impl BatchSize {
+    /// How many messages to take.
+    #[must_use]
+    pub fn next(&self) -> usize {
+        self.size
+    }
+
+    /// So many were taken. Returns whether the handlers of the batch before are so quick that waking another one would take longer.
+    pub fn took(&mut self, count: usize, now: Instant) -> bool {
+        let (passed, before) = self
+            .last
+            .map_or((Duration::MAX, 0), |(at, count)| (now - at, count));
+        let full = count >= self.size;
+        if passed >= QUICK_BATCH {
+            self.size = (self.size / 2).max(1);
+        } else if self.full {
+            self.size = (self.size * 2).min(MOST);
+        }
+        (self.last, self.full) = (Some((now, count)), full);
+        let handlers = u32::try_from(before).unwrap_or(u32::MAX);
+        before >= ENOUGH && passed < QUICK_HANDLER.saturating_mul(handlers)
+    }
+
+    /// A handler takes long: the next batch is a single message.
+    pub fn slow(&mut self) {
+        self.size = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes batches as large as may be, each this long after the last one. The sizes, and what is said of the handlers.
+    fn taken(batches: &mut BatchSize, now: &mut Instant, each: &[Duration]) -> Vec<(usize, bool)> {
+        each.iter()
+            .map(|passed| {
+                *now += *passed;
+                let size = batches.next();
+                (size, batches.took(size, *now))
+            })
+            .collect()
+    }
+
+    const QUICKLY: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn batches_double_while_they_are_quick_and_halve_when_one_is_slow() {
+        let (mut batches, mut now) = (BatchSize::default(), Instant::now());
+        let sizes = |taken: Vec<(usize, bool)>| taken.into_iter().map(|(size, _)| size);
+        let grown = sizes(taken(&mut batches, &mut now, &[QUICKLY; 10]));
+        assert!(grown.eq([1, 1, 2, 4, 8, 16, 32, 64, 64, 64]));
+        let shrunk = sizes(taken(&mut batches, &mut now, &[QUICK_BATCH; 8]));
+        assert!(shrunk.eq([64, 32, 16, 8, 4, 2, 1, 1]));
+    }
+
+    #[test]
+    fn a_batch_with_room_left_does_not_grow() {
+        let (mut batches, mut now) = (BatchSize::default(), Instant::now());
+        taken(&mut batches, &mut now, &[QUICKLY; 3]);
+        assert_eq!(batches.next(), 4);
+        for _ in 0..3 {
+            now += QUICKLY;
+            batches.took(3, now);
+        }
+        // The first of them came after a full one.
+        assert_eq!(batches.next(), 8);
+    }
+
+    #[test]
+    fn handlers_are_quick_when_enough_of_them_took_less_than_waking_another() {
+        let (mut batches, mut now) = (BatchSize::default(), Instant::now());
+        let said = taken(&mut batches, &mut now, &[QUICKLY; 6]);
+        assert_eq!(said[4..], [(8, true), (16, true)], "4 and 8 were handled");
+        assert!(said[..4].iter().all(|(_, quick)| !quick), "too few to tell");
+        let slower = QUICK_HANDLER * 16;
+        assert_eq!(taken(&mut batches, &mut now, &[slower]), [(32, false)]);
+    }
+
+    #[test]
+    fn a_slow_handler_is_followed_by_a_single_message() {
+        let (mut batches, mut now) = (BatchSize::default(), Instant::now());
+        taken(&mut batches, &mut now, &[QUICKLY; 6]);
+        batches.slow();
+        assert_eq!(batches.next(), 1);
+    }
+}
