@@ -1,6 +1,7 @@
 package retryrmq
 
 import (
+	"encoding/json"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -67,9 +68,16 @@ type Event struct {
 	Crashes int
 }
 
-func newEvent(t native.Told) Event {
-	return Event{EventName(t.Name), t.Queue, t.MessageID, int(t.Attempt), time.Duration(t.Delay), t.Reason, t.Error,
-		int(t.Crashes)}
+// An event as the native half writes it: in snake case, and with nanoseconds.
+type eventRow struct {
+	Name      EventName     `json:"name"`
+	Queue     string        `json:"queue"`
+	MessageID string        `json:"message_id"`
+	Attempt   int           `json:"attempt"`
+	Delay     time.Duration `json:"delay"`
+	Reason    string        `json:"reason"`
+	Error     string        `json:"error"`
+	Crashes   int           `json:"crashes"`
 }
 
 // The most events that wait for a listener.
@@ -93,9 +101,14 @@ func listen(tell []listener, log *journal) *listeners {
 		return nil
 	}
 	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{}), log: log}
-	l.number = native.Listen(func(told native.Told) {
+	l.number = native.Listen(func(row []byte) {
+		var event eventRow
+		if err := json.Unmarshal(row, &event); err != nil {
+			l.log.sayLater(slog.LevelError, "retryrmq: an event cannot be told", "event", string(row), "error", err)
+			return
+		}
 		select {
-		case l.events <- newEvent(told):
+		case l.events <- Event(event):
 		default:
 			l.log.warnMissed(1)
 		}

@@ -2,6 +2,7 @@ package retryrmq
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -105,15 +106,28 @@ type Failure struct {
 	AppVersion string
 }
 
+// A failure as the native half writes it.
+type failureRow struct {
+	Attempt    int    `json:"attempt"`
+	At         uint64 `json:"at"` // seconds since 1970
+	Error      string `json:"error"`
+	Host       string `json:"host"`
+	AppVersion string `json:"app_version"`
+}
+
 // History returns the last failures, at most ten, oldest first.
 func (m *Message) History() []Failure {
-	entries, err := native.History(m.headers)
+	written, err := native.History(m.headers)
 	if err != nil {
+		return nil
+	}
+	var entries []failureRow
+	if json.Unmarshal(written, &entries) != nil {
 		return nil
 	}
 	history := make([]Failure, len(entries))
 	for i, e := range entries {
-		history[i] = Failure{int(e.Attempt), unix(e.At), e.Error, e.Host, e.AppVersion}
+		history[i] = Failure{e.Attempt, unix(e.At), e.Error, e.Host, e.AppVersion}
 	}
 	return history
 }

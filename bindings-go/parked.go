@@ -2,6 +2,7 @@ package retryrmq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"log/slog"
@@ -285,17 +286,36 @@ func (c *Conn) parked(ctx context.Context, queue string, options []ParkedOption,
 	}
 }
 
+// A record as the native half writes it.
+type parkedRow struct {
+	Reason      string  `json:"reason"`
+	ParkedAt    *uint64 `json:"parked_at"` // seconds since 1970
+	Error       string  `json:"error"`
+	ErrorType   string  `json:"error_type"`
+	Stack       string  `json:"stack"`
+	Fingerprint string  `json:"fingerprint"`
+	Attempts    int     `json:"attempts"`
+	ByBroker    bool    `json:"by_broker"`
+	Home        string  `json:"home"`
+	Mark        string  `json:"mark"`
+}
+
 func readParked(record []byte, queue string) (*ParkedMessage, error) {
 	r := native.NewReader(record)
-	p := &ParkedMessage{number: r.Uint64(), Reason: r.OptionalString()}
-	if at, ok := r.OptionalUint64(); ok {
-		p.ParkedAt = unix(at)
-	}
-	p.Error, p.ErrorType, p.Stack, p.Fingerprint = r.String(), r.String(), r.OptionalString(), r.String()
-	p.Attempts, p.ByBroker, p.Home, p.Mark = int(r.Uint32()), r.Bool(), r.String(), r.String()
-	message := r.Bytes()
+	number, written, message := r.Uint64(), r.Bytes(), r.Bytes()
 	if err := r.End(); err != nil {
 		return nil, ours(err)
+	}
+	var row parkedRow
+	if err := json.Unmarshal(written, &row); err != nil {
+		return nil, ours(err)
+	}
+	p := &ParkedMessage{
+		Reason: row.Reason, Error: row.Error, ErrorType: row.ErrorType, Stack: row.Stack, Fingerprint: row.Fingerprint,
+		Attempts: row.Attempts, ByBroker: row.ByBroker, Home: row.Home, Mark: row.Mark, number: number,
+	}
+	if row.ParkedAt != nil {
+		p.ParkedAt = unix(*row.ParkedAt)
 	}
 	var err error
 	p.Message, err = readMessage(message, queue)

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use retryrmq::Event;
 
+use crate::rows;
+
 /// How many events can wait for each listener. Further ones for it are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
-/// Events that were not fetched yet, each with the number of its listener.
+/// Events that were not fetched yet, each as a [row](rows::event) with the number of its listener.
 #[derive(Debug)]
 pub struct Events<L> {
-    waiting: VecDeque<(L, Event)>,
+    waiting: VecDeque<(L, String)>,
     /// How many of them each listener has. One that many events wait for must not cost the others theirs.
     counts: BTreeMap<L, usize>,
     missed: u32,
@@ -32,7 +34,7 @@ impl<L: Copy + Ord> Events<L> {
         let count = self.counts.entry(listener).or_default();
         if *count < EVENTS {
             *count += 1;
-            self.waiting.push_back((listener, event.clone()));
+            self.waiting.push_back((listener, rows::event(event)));
         } else {
             self.missed = self.missed.saturating_add(1);
         }
@@ -45,7 +47,7 @@ impl<L: Copy + Ord> Events<L> {
     }
 
     /// All waiting events, and how many were dropped since the last call.
-    pub fn take(&mut self) -> (VecDeque<(L, Event)>, u32) {
+    pub fn take(&mut self) -> (VecDeque<(L, String)>, u32) {
         self.counts.clear();
         (
             std::mem::take(&mut self.waiting),

@@ -27,6 +27,7 @@ mod properties;
 mod questions;
 #[cfg(test)]
 mod reference;
+pub mod rows;
 mod span;
 pub mod table;
 mod walk;

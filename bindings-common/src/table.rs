@@ -5,11 +5,11 @@
 use std::fmt::Write as _;
 
 use retryrmq::{
-    Consumer, ErrorKind, Event, Facts, Limits, ParkReason, Pause, Policy, QueueType, Strategy,
+    Consumer, ErrorKind, Event, Limits, ParkReason, Pause, Policy, QueueType, Strategy,
     format_duration,
 };
 
-use crate::EVENTS;
+use crate::{EVENTS, rows};
 
 /// The options of a consumer, in the same order everywhere, each with its default as text, which is empty if there is none, and with what it
 /// does.
@@ -122,23 +122,12 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
 pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
     Event::one_of_each()
         .iter()
-        .map(|event| (event.name(), said(&event.facts())))
+        .map(|event| {
+            let fields = rows::of_event(event).into_iter();
+            let said = fields.filter_map(|(name, value)| value.map(|_| name));
+            (event.name(), said.filter(|name| *name != "name").collect())
+        })
         .collect()
-}
-
-fn said(facts: &Facts<'_>) -> Vec<&'static str> {
-    [
-        ("queue", true),
-        ("message_id", facts.message_id.is_some()),
-        ("attempt", facts.attempt.is_some()),
-        ("delay", facts.delay.is_some()),
-        ("reason", facts.reason.is_some()),
-        ("error", facts.error.is_some()),
-        ("crashes", facts.crashes.is_some()),
-    ]
-    .into_iter()
-    .filter_map(|(name, is_said)| is_said.then_some(name))
-    .collect()
 }
 
 /// The levels at which attempts are logged, by what follows.

@@ -4,7 +4,7 @@ import { AsyncResource } from 'node:async_hooks'
 
 import { calledAt, refused } from './errors.js'
 import { escaped, log } from './log.js'
-import { native, type Bridge as NativeBridge, type Told } from './native.js'
+import { native, type Bridge as NativeBridge } from './native.js'
 
 interface Waiting {
   resolve(value: unknown): void
@@ -14,7 +14,7 @@ interface Waiting {
 /** The listener for a subscription's news. @internal */
 export interface Subscribed {
   arrived(): void
-  told(event: Told): void
+  told(row: string): void
   /** The event loop is empty: the process is about to end. */
   dry(): void
 }
@@ -120,7 +120,7 @@ class Bridge {
       else asked(question)
     })
     each(news.forgotten, (number) => this.forget(number))
-    each(news.events, (event) => this.#subscribed.get(event.subscription)?.told(event))
+    each(news.events, ([subscription, row]) => this.#subscribed.get(subscription)?.told(row))
     if (news.missed !== undefined) log('warn', `${news.missed} events were dropped: their listeners are too slow`)
     each(news.ready, (subscription) => this.#subscribed.get(subscription)?.arrived())
   }

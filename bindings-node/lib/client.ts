@@ -8,7 +8,7 @@ import { type Consumer, consumerOf, disposable } from './consumer.js'
 import { type Credentials, asking } from './credentials.js'
 import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
-import { native, type Client as NativeClient, type Connecting, type Subscription, type Told } from './native.js'
+import { native, type Client as NativeClient, type Connecting, type Subscription } from './native.js'
 import {
   type ConsumerOptions,
   type Handler,
@@ -99,8 +99,8 @@ export class Client {
     }
     const subscribing = bridge().ask<Subscription>(begin, { settled: () => void connecting.delete(tries as Connecting) })
     // The first messages and events may arrive before the answer is read.
-    const told: Told[] = []
-    bridge().subscribe(id, { arrived: () => {}, told: (event) => void told.push(event), dry: () => {} })
+    const told: string[] = []
+    bridge().subscribe(id, { arrived: () => {}, told: (row) => void told.push(row), dry: () => {} })
     const consuming = subscribing.then(
       (subscription) => {
         const closing = this.#closing !== undefined

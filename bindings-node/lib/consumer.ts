@@ -7,7 +7,7 @@ import { bridge } from './bridge.js'
 import { camel } from './errors.js'
 import { type Event, type Events, known, made as event } from './events.js'
 import { log } from './log.js'
-import type { Listening, Subscription, Told } from './native.js'
+import type { Listening, Subscription } from './native.js'
 import type { Plan } from './options.js'
 import { isThenable, shown, stack } from './outcome.js'
 import { Workers } from './workers.js'
@@ -17,8 +17,8 @@ export interface Subscribed {
   id: number
   subscription: Subscription
   listening: Listening
-  /** Events that came before there was a listener. */
-  told: Told[]
+  /** Events that came before there was a listener, as JSON. */
+  told: string[]
   /** Whether its client is closing already. */
   closing: boolean
   /** Throws the error with which the client ended by itself, if it did. */
@@ -98,11 +98,11 @@ export class Consumer extends EventEmitter<Events> {
     this.#listening = listening
     this.#workers = new Workers(plan, subscription, id, this.#context)
     this.#onEvent = plan.onEvent
-    const tell = (told: Told): void => this.#context.runInAsyncScope(this.#tell, this, event(told))
-    let early: Told[] | undefined = told
+    const tell = (row: string): void => this.#context.runInAsyncScope(this.#tell, this, event(row))
+    let early: string[] | undefined = told
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),
-      told: (told) => void (early === undefined ? tell(told) : early.push(told)),
+      told: (row) => void (early === undefined ? tell(row) : early.push(row)),
       dry: () => this.#drain(),
     })
     // Later, so that the caller of `consume` has this consumer, and its listeners on it, before the first handler runs.

@@ -1,7 +1,6 @@
 /** Events: what happened to a message or a consumer, as typed values. */
 
 import { InvalidTypeError } from './errors.js'
-import type { Told } from './native.js'
 
 /** Why a message was parked. */
 export type ParkReason =
@@ -161,9 +160,16 @@ export function known(name: unknown): void {
 
 const ABOUT_CONSUMERS = new Set(['disconnected', 'login_refused', 'reconnected', 'paused', 'resumed'])
 
-/** The event for a report of the native half. @internal */
-export function made(told: Told): Event {
-  const { subscription: _, ...facts } = told
-  const event = ABOUT_CONSUMERS.has(told.name) ? facts : { messageId: undefined, ...facts }
-  return Object.freeze(event) as Event
+interface Row {
+  name: string
+  message_id?: string
+  /** In nanoseconds. */
+  delay?: number
+}
+
+/** The event for the JSON of the native half. @internal */
+export function made(row: string): Event {
+  const { message_id: messageId, ...facts } = JSON.parse(row) as Row
+  if (facts.delay !== undefined) facts.delay /= 1e6
+  return Object.freeze(ABOUT_CONSUMERS.has(facts.name) ? facts : { messageId, ...facts }) as Event
 }

@@ -40,6 +40,15 @@ export interface HistoryEntry {
   readonly appVersion: string
 }
 
+/** A failed attempt, as the native half writes it; `at` in seconds since 1970. */
+interface Row {
+  attempt: number
+  at: number
+  error: string
+  host: string
+  app_version: string
+}
+
 const TEXTS = [
   'contentType',
   'contentEncoding',
@@ -209,8 +218,8 @@ export class Message<Body = unknown> {
   /** The last failures, at most ten, oldest first. */
   get history(): HistoryEntry[] {
     const at = this.#begin(HEADERS)
-    const entries = native.history(this.#batch.subarray(at, at + this.#size(HEADERS)))
-    return Array.from(entries, (entry) => ({ ...entry, at: new Date(entry.at * 1000) }))
+    const rows = JSON.parse(native.history(this.#batch.subarray(at, at + this.#size(HEADERS)))) as Row[]
+    return rows.map(({ app_version: appVersion, at, ...entry }) => ({ ...entry, at: new Date(at * 1000), appVersion }))
   }
 
   [inspect.custom](_depth: number, options: InspectOptions): string {

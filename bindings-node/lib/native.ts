@@ -21,24 +21,12 @@ export interface News {
   brought?: { ticket: number; value: unknown }[]
   refused?: { ticket: number; code: string; message: string; detail: string }[]
   ready?: number[]
-  events?: Told[]
+  /** The number of a subscription, and its event as JSON. */
+  events?: [subscription: number, row: string][]
   missed?: number
   questions?: { function: number; question: number }[]
   forgotten?: number[]
   lines?: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
-}
-
-/** @internal */
-export interface Told {
-  subscription: number
-  name: string
-  queue: string
-  messageId?: string
-  attempt?: number
-  delay?: number
-  reason?: string
-  error?: string
-  crashes?: number
 }
 
 /** @internal */
@@ -100,18 +88,7 @@ export interface Walk {
 /** @internal */
 export interface Record {
   message(): Batch
-  entry(): {
-    reason?: string
-    parkedAt: number
-    error: string
-    errorType: string
-    stack?: string
-    fingerprint: string
-    attempts: number
-    byBroker: boolean
-    home: string
-    mark: string
-  }
+  row(): string
 }
 
 /** @internal */
@@ -143,7 +120,7 @@ export interface Native {
   parseDuration(text: string): number
   durationText(ms: number): string
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
-  history(headers: Uint8Array): { attempt: number; at: number; error: string; host: string; appVersion: string }[]
+  history(headers: Uint8Array): string
   live(): [string, number][]
   setDebug(wanted: boolean): void
 }

@@ -7,6 +7,21 @@ import { type Message, messages } from './message.js'
 import type { Client, Record, Walk } from './native.js'
 import { string } from './options.js'
 
+/** What is known of a parked message, as the native half writes it. */
+interface Row {
+  reason?: ParkReason
+  /** In seconds since 1970. */
+  parked_at?: number
+  error: string
+  error_type: string
+  stack?: string
+  fingerprint: string
+  attempts: number
+  by_broker: boolean
+  home: string
+  mark: string
+}
+
 let recordOf: (queue: string, walk: Walk, record: Record) => ParkedMessage
 /** The messages parked for a queue. @internal */
 export let parkedOf: (client: Client, queue: string, closed: () => boolean) => ParkedMessages
@@ -44,19 +59,19 @@ export class ParkedMessage {
   readonly #record: Record
 
   private constructor(queue: string, walk: Walk, record: Record) {
-    const entry = record.entry()
+    const row = JSON.parse(record.row()) as Row
     const [message] = messages(queue, record.message())
     this.message = message as Message
-    this.reason = entry.reason as ParkReason | undefined
-    this.parkedAt = Number.isNaN(entry.parkedAt) ? undefined : new Date(entry.parkedAt * 1000)
-    this.error = entry.error
-    this.errorType = entry.errorType
-    this.stack = entry.stack
-    this.fingerprint = entry.fingerprint
-    this.attempts = entry.attempts
-    this.byBroker = entry.byBroker
-    this.home = entry.home
-    this.mark = entry.mark
+    this.reason = row.reason
+    this.parkedAt = row.parked_at === undefined ? undefined : new Date(row.parked_at * 1000)
+    this.error = row.error
+    this.errorType = row.error_type
+    this.stack = row.stack
+    this.fingerprint = row.fingerprint
+    this.attempts = row.attempts
+    this.byBroker = row.by_broker
+    this.home = row.home
+    this.mark = row.mark
     this.#walk = walk
     this.#record = record
   }

@@ -1,11 +1,9 @@
 //! Messages for JavaScript, as `layout.rs` of `bindings-common` has them.
 
-use std::time::SystemTime;
-
 use napi::{Env, bindgen_prelude::BufferSlice};
 use napi_derive::napi;
 use retryrmq::{Delivery, Message};
-use retryrmq_bindings::layout;
+use retryrmq_bindings::{layout, rows};
 
 use crate::errors::{Code, Result, thrown};
 
@@ -45,40 +43,11 @@ fn buffers<'env>(env: &'env Env, batch: layout::Batch<'_>) -> Result<Batch<'env>
     })
 }
 
-/// One failed attempt.
-#[napi(object, object_from_js = false)]
-pub struct Failure {
-    /// Which attempt.
-    pub attempt: u32,
-    /// When, in seconds since 1970.
-    pub at: f64,
-    /// Why.
-    pub error: String,
-    /// The host name of the consumer.
-    pub host: String,
-    /// The version of the consuming application.
-    pub app_version: String,
-}
-
-/// The last failures that these headers tell of, oldest first.
+/// The last failures that these headers tell of, oldest first, as an array of rows.
 #[napi(catch_unwind)]
-pub fn history(headers: &[u8]) -> Result<Vec<Failure>> {
-    let history = layout::history(headers).map_err(thrown)?.into_iter();
-    Ok(history
-        .map(|entry| Failure {
-            attempt: entry.attempt,
-            at: entry.at as f64,
-            error: entry.error,
-            host: entry.host,
-            app_version: entry.app_version,
-        })
-        .collect())
-}
-
-/// Seconds since 1970; NaN for never.
-pub(crate) fn seconds(at: Option<SystemTime>) -> f64 {
-    at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok())
-        .map_or(f64::NAN, |since| since.as_secs_f64())
+pub fn history(headers: &[u8]) -> Result<String> {
+    let history = layout::history(headers).map_err(thrown)?;
+    Ok(rows::history(&history))
 }
 
 fn failed(error: napi::Error) -> napi::Error<Code> {

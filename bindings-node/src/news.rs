@@ -34,29 +34,6 @@ pub struct Refused {
     pub detail: String,
 }
 
-/// An event.
-#[napi(object, object_from_js = false)]
-pub struct Told {
-    /// The number of its subscription.
-    pub subscription: f64,
-    /// The event's name.
-    pub name: &'static str,
-    /// The work queue.
-    pub queue: String,
-    /// The message's id.
-    pub message_id: Option<String>,
-    /// The attempt that failed.
-    pub attempt: Option<u32>,
-    /// How long the message waits, or the consumer pauses; milliseconds.
-    pub delay: Option<f64>,
-    /// Why it was parked.
-    pub reason: Option<&'static str>,
-    /// What went wrong.
-    pub error: Option<String>,
-    /// The message's crashes so far.
-    pub crashes: Option<u32>,
-}
-
 /// A question to a function: who logs in?
 #[napi(object, object_from_js = false)]
 pub struct Question {
@@ -78,8 +55,8 @@ pub struct News {
     pub refused: Option<Vec<Refused>>,
     /// Subscriptions with messages.
     pub ready: Option<Vec<f64>>,
-    /// What happened.
-    pub events: Option<Vec<Told>>,
+    /// What happened: the number of a subscription, and its event as a row.
+    pub events: Option<Vec<(f64, String)>>,
     /// Events that were dropped because nobody fetched them.
     pub missed: Option<u32>,
     /// Questions for a login.
@@ -114,8 +91,8 @@ impl Bridge {
             ready: some(ready),
             events: some(
                 events
-                    .iter()
-                    .map(|(subscription, event)| told(f64::from_bits(*subscription), event))
+                    .into_iter()
+                    .map(|(subscription, row)| (f64::from_bits(subscription), row))
                     .collect(),
             ),
             missed: Some(missed).filter(|missed| *missed > 0),
@@ -156,20 +133,5 @@ impl Bridge {
             brought.push(Brought { ticket, value });
         }
         news
-    }
-}
-
-fn told(subscription: f64, event: &retryrmq::Event) -> Told {
-    let facts = event.facts();
-    Told {
-        subscription,
-        name: event.name(),
-        queue: facts.queue.to_owned(),
-        message_id: facts.message_id.map(str::to_owned),
-        attempt: facts.attempt,
-        delay: facts.delay.map(|delay| delay.as_secs_f64() * 1000.0),
-        reason: facts.reason.map(retryrmq::ParkReason::as_str),
-        error: facts.error.map(str::to_owned),
-        crashes: facts.crashes,
     }
 }

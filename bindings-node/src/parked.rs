@@ -2,12 +2,13 @@
 
 use napi::Env;
 use napi_derive::napi;
+use retryrmq_bindings::rows;
 
 use crate::{
     bridge::Bridge,
     errors::Result,
     live::{Alive, Kind},
-    message::{Batch, alone, seconds},
+    message::{Batch, alone},
     operation::begin,
     shared::Answer,
 };
@@ -104,31 +105,6 @@ pub struct Record {
     _alive: Alive,
 }
 
-/// The fields of a record.
-#[napi(object, object_from_js = false)]
-pub struct Entry {
-    /// Why it was parked.
-    pub reason: Option<&'static str>,
-    /// When it was parked, in seconds since 1970; NaN if unknown.
-    pub parked_at: f64,
-    /// The last failure, one line.
-    pub error: String,
-    /// The error's type or class.
-    pub error_type: String,
-    /// The stack of the last failure.
-    pub stack: Option<String>,
-    /// The mark that equal failures share.
-    pub fingerprint: String,
-    /// How many attempts were made.
-    pub attempts: u32,
-    /// Whether the broker dead-lettered it.
-    pub by_broker: bool,
-    /// The queue to which it is replayed.
-    pub home: String,
-    /// The mark of this one message.
-    pub mark: String,
-}
-
 impl Record {
     pub(crate) fn new(inner: retryrmq::Record) -> Self {
         Self {
@@ -146,20 +122,9 @@ impl Record {
         alone(env, &self.inner.message())
     }
 
-    /// Its fields.
+    /// What is known of it, as a row.
     #[napi(catch_unwind)]
-    pub fn entry(&self) -> Entry {
-        Entry {
-            reason: self.inner.reason.map(retryrmq::ParkReason::as_str),
-            parked_at: seconds(self.inner.parked_at),
-            error: self.inner.error.clone(),
-            error_type: self.inner.error_type.clone(),
-            stack: self.inner.stack.clone(),
-            fingerprint: self.inner.fingerprint.clone(),
-            attempts: self.inner.attempts,
-            by_broker: self.inner.by_broker,
-            home: self.inner.home.clone(),
-            mark: self.inner.mark.clone(),
-        }
+    pub fn row(&self) -> String {
+        rows::record(&self.inner)
     }
 }

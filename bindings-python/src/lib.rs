@@ -35,6 +35,7 @@ mod _native {
         question::Question,
         simulation::Simulation,
         subscription::{Batches, Subscription},
+        values::time,
     };
 
     use pyo3::{

@@ -17,9 +17,6 @@ use crate::{
     values,
 };
 
-/// An entry of the history: attempt, time, error, host, app version.
-type Entry<'py> = (u32, Bound<'py, PyAny>, String, String, String);
-
 /// A message.
 ///
 /// If its handler returns, it is acknowledged; if the handler raises, it is retried. The methods `ack`, `retry`, `park` and `defer` are for
@@ -199,22 +196,9 @@ impl Message {
         self.inner.mended()
     }
 
-    /// The last failures, oldest first: tuples of attempt, time, error, host, app version.
-    fn _history<'py>(&self, py: Python<'py>) -> PyResult<Vec<Entry<'py>>> {
-        self.inner
-            .history()
-            .into_iter()
-            .map(|entry| {
-                let at = values::time(py, entry.at)?;
-                Ok((
-                    entry.attempt,
-                    at,
-                    entry.error,
-                    entry.host,
-                    entry.app_version,
-                ))
-            })
-            .collect()
+    /// The last failures, oldest first, as JSON.
+    fn _history(&self) -> String {
+        retryrmq_bindings::rows::history(&self.inner.history())
     }
 
     /// The last failures, at most ten, oldest first.

@@ -1,13 +1,12 @@
 //! Parked messages.
 
-use pyo3::{Bound, IntoPyObjectExt, PyAny, PyRef, PyResult, Python, pyclass, pymethods};
-use retryrmq_bindings::unix_seconds;
+use pyo3::{IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods};
+use retryrmq_bindings::rows;
 
 use crate::{
     live::{Alive, Kind, Own},
     message::Message,
     operation::Operation,
-    values,
 };
 
 /// One walk through the messages parked for a queue.
@@ -120,55 +119,9 @@ impl Record {
         )
     }
 
+    /// What is known of it, as JSON.
     #[getter]
-    fn reason(&self) -> Option<&'static str> {
-        self.inner.reason.map(retryrmq::ParkReason::as_str)
-    }
-
-    #[getter]
-    fn parked_at<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        unix_seconds(self.inner.parked_at)
-            .map(|at| values::time(py, at))
-            .transpose()
-    }
-
-    #[getter]
-    fn error(&self) -> &str {
-        &self.inner.error
-    }
-
-    #[getter]
-    fn error_type(&self) -> &str {
-        &self.inner.error_type
-    }
-
-    #[getter]
-    fn stack(&self) -> Option<&str> {
-        self.inner.stack.as_deref()
-    }
-
-    #[getter]
-    fn fingerprint(&self) -> &str {
-        &self.inner.fingerprint
-    }
-
-    #[getter]
-    fn attempts(&self) -> u32 {
-        self.inner.attempts
-    }
-
-    #[getter]
-    fn by_broker(&self) -> bool {
-        self.inner.by_broker
-    }
-
-    #[getter]
-    fn home(&self) -> &str {
-        &self.inner.home
-    }
-
-    #[getter]
-    fn mark(&self) -> &str {
-        &self.inner.mark
+    fn row(&self) -> String {
+        rows::record(&self.inner)
     }
 }

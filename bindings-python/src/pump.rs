@@ -6,10 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pyo3::{
-    Bound, PyResult, Python, pyclass, pymethods,
-    types::{PyDict, PyDictMethods},
-};
+use pyo3::{Bound, PyResult, Python, pyclass, pymethods};
 use retryrmq::lines;
 use retryrmq_bindings::Events;
 
@@ -100,10 +97,10 @@ fn told_to(pump: &Arc<Shared>) {
 #[derive(Default)]
 pub(crate) struct Pump(pub(crate) Arc<Shared>);
 
-/// Tickets, events with their listeners, questions with their askers, log lines, and the number of dropped events.
+/// Tickets, events as rows with their listeners, questions with their askers, log lines, and the number of dropped events.
 type News<'py> = (
     Vec<u64>,
-    Vec<(u64, &'static str, Bound<'py, PyDict>)>,
+    Vec<(u64, String)>,
     Vec<(u64, Option<Bound<'py, Question>>)>,
     Vec<logging::Line>,
     u32,
@@ -151,10 +148,6 @@ impl Pump {
         {
             return Ok(None);
         }
-        let events = events
-            .iter()
-            .map(|(listener, event)| Ok((*listener, event.name(), facts(py, event)?)))
-            .collect::<PyResult<Vec<_>>>()?;
         let asked = asked
             .into_iter()
             .map(|(asker, answer)| {
@@ -164,7 +157,7 @@ impl Pump {
                 Ok((asker, question))
             })
             .collect::<PyResult<Vec<_>>>()?;
-        Ok(Some((finished, events, asked, lines, missed)))
+        Ok(Some((finished, events.into(), asked, lines, missed)))
     }
 
     /// Wakes everyone who waits for news.
@@ -177,30 +170,4 @@ impl Pump {
         drop(unasked); // outside the lock: the drop wakes whoever waits for the answers
         self.0.changed.notify_all();
     }
-}
-
-/// What an event says, without the fields that it does not have. Durations are in seconds.
-fn facts<'py>(py: Python<'py>, event: &retryrmq::Event) -> PyResult<Bound<'py, PyDict>> {
-    let facts = event.facts();
-    let dict = PyDict::new(py);
-    dict.set_item("queue", facts.queue)?;
-    if let Some(id) = facts.message_id {
-        dict.set_item("message_id", id)?;
-    }
-    if let Some(attempt) = facts.attempt {
-        dict.set_item("attempt", attempt)?;
-    }
-    if let Some(delay) = facts.delay {
-        dict.set_item("delay", delay)?;
-    }
-    if let Some(reason) = facts.reason {
-        dict.set_item("reason", reason.as_str())?;
-    }
-    if let Some(error) = facts.error {
-        dict.set_item("error", error)?;
-    }
-    if let Some(crashes) = facts.crashes {
-        dict.set_item("crashes", crashes)?;
-    }
-    Ok(dict)
 }

@@ -14,7 +14,7 @@
 //! | `V` void | `None` | `V` |
 
 use pyo3::{
-    Bound, IntoPyObject, PyAny, PyErr, PyResult, Python, intern,
+    Bound, IntoPyObject, PyAny, PyErr, PyResult, Python, intern, pyfunction,
     types::{
         PyAnyMethods, PyBool, PyBytes, PyDict, PyDictMethods, PyFloat, PyInt, PyList, PyModule,
         PyString, PyStringMethods, PyTuple,
@@ -79,6 +79,7 @@ fn decimal_value<'py>(py: Python<'py>, decimal: &DecimalValue) -> PyResult<Bound
 }
 
 /// Seconds since 1970 as a `datetime` in UTC, or as a number beyond Python's calendar.
+#[pyfunction]
 pub(crate) fn time(py: Python<'_>, seconds: u64) -> PyResult<Bound<'_, PyAny>> {
     const END_OF_9999: u64 = 253_402_300_799;
     if seconds > END_OF_9999 {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use retryrmq::lines::{self, Wanted};
-use retryrmq_bindings::{Events, nanoseconds};
+use retryrmq_bindings::Events;
 
 use crate::logging::{self, Line};
 
@@ -16,39 +16,8 @@ use crate::logging::{self, Line};
 pub struct Told {
     /// The listener, as it was named at the subscription.
     pub listener: u64,
-    /// `retried`, `parked`, …
-    pub name: String,
-    /// The work queue.
-    pub queue: String,
-    /// The message's id.
-    pub message_id: Option<String>,
-    /// The attempt that failed.
-    pub attempt: Option<u32>,
-    /// How long the message waits or the consumer pauses, in nanoseconds.
-    pub delay: Option<u64>,
-    /// Why it was parked.
-    pub reason: Option<String>,
-    /// What went wrong.
-    pub error: Option<String>,
-    /// Crashes so far.
-    pub crashes: Option<u32>,
-}
-
-impl Told {
-    fn new(listener: u64, event: &retryrmq::Event) -> Self {
-        let facts = event.facts();
-        Self {
-            listener,
-            name: event.name().to_owned(),
-            queue: facts.queue.to_owned(),
-            message_id: facts.message_id.map(str::to_owned),
-            attempt: facts.attempt,
-            delay: facts.delay.map(nanoseconds),
-            reason: facts.reason.map(|reason| reason.as_str().to_owned()),
-            error: facts.error.map(str::to_owned),
-            crashes: facts.crashes,
-        }
-    }
+    /// The event, as a row.
+    pub row: String,
 }
 
 /// A question to a function of the Go half, or its end.
@@ -148,8 +117,8 @@ pub fn news(wait_ms: u32) -> News {
     News {
         finished,
         events: events
-            .iter()
-            .map(|(listener, event)| Told::new(*listener, event))
+            .into_iter()
+            .map(|(listener, row)| Told { listener, row })
             .collect(),
         lines: logging::take(),
         missed: missed.into(),

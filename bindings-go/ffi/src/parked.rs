@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::Record;
-use retryrmq_bindings::{layout, unix_seconds};
+use retryrmq_bindings::{layout, rows};
 
 use crate::{
     errors::Refusal,
@@ -79,36 +79,18 @@ impl Operation {
     }
 }
 
-/// What is known of a parked message.
+/// A parked message, what is known of it as a row, and the number to ask for it.
 #[derive(Debug, uniffi::Record)]
 struct Known {
     number: u64,
-    reason: Option<String>,
-    parked_at: Option<u64>,
-    error: String,
-    error_type: String,
-    stack: Option<String>,
-    fingerprint: String,
-    attempts: u32,
-    by_broker: bool,
-    home: String,
-    mark: String,
+    row: String,
     message: Wire,
 }
 
 fn known(number: u64, record: &Record) -> Wire {
     let known = Known {
         number,
-        reason: record.reason.map(|reason| reason.as_str().to_owned()),
-        parked_at: unix_seconds(record.parked_at),
-        error: record.error.clone(),
-        error_type: record.error_type.clone(),
-        stack: record.stack.clone(),
-        fingerprint: record.fingerprint.clone(),
-        attempts: record.attempts,
-        by_broker: record.by_broker,
-        home: record.home.clone(),
-        mark: record.mark.clone(),
+        row: rows::record(record),
         message: message::alone(&record.message()),
     };
     let mut out = Vec::new();
@@ -222,32 +204,8 @@ impl Walk {
     }
 }
 
-/// One failed attempt.
-#[derive(Debug, uniffi::Record)]
-pub struct Entry {
-    /// Which attempt.
-    pub attempt: u32,
-    /// When, in seconds since 1970.
-    pub at: u64,
-    /// Why.
-    pub error: String,
-    /// The host name of the consumer.
-    pub host: String,
-    /// The version of the consuming application.
-    pub app_version: String,
-}
-
-/// The last failures that these headers tell of, oldest first.
+/// The last failures that these headers tell of, oldest first, as an array of rows.
 #[uniffi::export]
-pub fn history(headers: Wire) -> Result<Vec<Entry>, Refusal> {
-    Ok(layout::history(&headers)?
-        .into_iter()
-        .map(|entry| Entry {
-            attempt: entry.attempt,
-            at: entry.at,
-            error: entry.error,
-            host: entry.host,
-            app_version: entry.app_version,
-        })
-        .collect())
+pub fn history(headers: Wire) -> Result<String, Refusal> {
+    Ok(rows::history(&layout::history(&headers)?))
 }

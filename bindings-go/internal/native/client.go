@@ -239,24 +239,8 @@ func (w *Walk) Close() (*Operation, error) {
 	})
 }
 
-// Entry is one failed attempt.
-type Entry struct {
-	Attempt                 uint32
-	At                      uint64
-	Error, Host, AppVersion string
-}
-
-// History reads the last failures from headers as AMQP writes them.
-func History(headers []byte) ([]Entry, error) {
+// History reads the last failures from headers as AMQP writes them, and gives them as JSON.
+func History(headers []byte) ([]byte, error) {
 	bytes, n := lent(headers)
-	answer, err := bytesOf(C.rr_history(bytes, n))
-	if err != nil {
-		return nil, err
-	}
-	r := NewReader(answer)
-	entries := make([]Entry, r.Count())
-	for i := range entries {
-		entries[i] = Entry{Attempt: r.Uint32(), At: r.Uint64(), Error: r.String(), Host: r.String(), AppVersion: r.String()}
-	}
-	return entries, r.End()
+	return bytesOf(C.rr_history(bytes, n))
 }

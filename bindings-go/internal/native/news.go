@@ -12,15 +12,6 @@ import (
 	"sync"
 )
 
-// Told is an event.
-type Told struct {
-	Name, Queue, MessageID string
-	Attempt                uint32
-	Delay                  uint64
-	Reason, Error          string
-	Crashes                uint32
-}
-
 // Line is a log line.
 type Line struct {
 	Room   string
@@ -38,13 +29,13 @@ type newsroom struct {
 	ended     chan struct{}
 	next      uint64
 	pending   map[uint64]chan struct{}
-	listeners map[uint64]func(Told)
+	listeners map[uint64]func(row []byte)
 	asked     map[uint64]func(question uint64, over bool)
 }
 
 var room = newsroom{
 	pending:   map[uint64]chan struct{}{},
-	listeners: map[uint64]func(Told){},
+	listeners: map[uint64]func(row []byte){},
 	asked:     map[uint64]func(uint64, bool){},
 }
 
@@ -106,13 +97,7 @@ func (n *newsroom) fetch() {
 		finished[i] = r.Uint64()
 	}
 	for range r.Count() {
-		listener := r.Uint64()
-		told := Told{Name: r.String(), Queue: r.String(), MessageID: r.OptionalString()}
-		told.Attempt, _ = r.OptionalUint32()
-		told.Delay, _ = r.OptionalUint64()
-		told.Reason, told.Error = r.OptionalString(), r.OptionalString()
-		told.Crashes, _ = r.OptionalUint32()
-		n.tell(listener, told)
+		n.tell(r.Uint64(), r.Bytes())
 	}
 	for range r.Count() {
 		line := Line{Room: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
@@ -148,16 +133,16 @@ func (n *newsroom) fetch() {
 }
 
 // Tells an event, if its listener still listens. Unlisten waits for the end of that.
-func (n *newsroom) tell(listener uint64, told Told) {
+func (n *newsroom) tell(listener uint64, row []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if tell := n.listeners[listener]; tell != nil {
-		tell(told)
+		tell(row)
 	}
 }
 
-// Listen has events told to tell, which must not wait for anything, nor call this package; the number is for Client.Subscribe.
-func Listen(tell func(Told)) uint64 {
+// Listen has events told to tell, as JSON that it must not keep. It must not wait for anything, nor call this package; the number is for Client.Subscribe.
+func Listen(tell func(row []byte)) uint64 {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	room.next++

@@ -92,7 +92,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   failed.writeUInt32LE(0xffff_ffff, 29)
   subscription.settle(new Float64Array(0), 0, failed)
   await until('it is told of the event', () =>
-    heard.flatMap((news) => news.events ?? []).some((event) => event.subscription === far + 3 && event.name === 'rejected'),
+    heard.flatMap((news) => news.events ?? []).some(([subscription, row]) => subscription === far + 3 && JSON.parse(row).name === 'rejected'),
   )
   subscription.close()
   subscription.waitClosed(bridge, far + 4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from typing import Any
 
 from ._duration import Duration, seconds
-from ._native import Message
+from ._native import Message, time
 from .errors import InvalidTypeError
 from .outcome import ACK, End, judged, sayable
 from .record import HistoryEntry
@@ -71,4 +72,4 @@ def defer(message: Message, delay: Duration) -> Settled:
 
 
 def history(message: Message) -> list[HistoryEntry]:
-    return [HistoryEntry(*entry) for entry in message._history()]
+    return [HistoryEntry(**entry | {"at": time(entry["at"])}) for entry in json.loads(message._history())]

@@ -7,6 +7,7 @@ import atexit
 import concurrent.futures.thread
 import contextlib
 import itertools
+import json
 import logging
 import os
 import sys
@@ -214,14 +215,14 @@ class Pump:
     def _handle(
         self,
         finished: list[int],
-        told: list[tuple[int, str, dict[str, Any]]],
+        told: list[tuple[int, str]],
         asked: list[tuple[int, Question | None]],
         lines: list[tuple[str, int, str]],
         missed: int,
     ) -> None:
         # Before the ends of operations: a listener must have all events of a consumer before its end is known.
-        for number, name, facts in told:
-            self._tell(number, name, facts)
+        for number, row in told:
+            self._tell(number, row)
         for number, question in asked:
             _surely(self._ask, number, question)
         for loop, all_awaited in self._awaited_by_loop(finished).items():
@@ -242,11 +243,14 @@ class Pump:
                 loops.setdefault(awaited.loop, []).append(awaited)
         return loops
 
-    def _tell(self, number: int, name: str, facts: dict[str, Any]) -> None:
+    def _tell(self, number: int, row: str) -> None:
         mailbox = self._mailboxes.get(number)
         if mailbox is None:
             return
+        name = row
         try:
+            facts = json.loads(row)
+            name = facts.pop("name")
             event = events.made(name, facts)
             if event is not None:
                 mailbox.put(event)

@@ -187,6 +187,8 @@ def made(name: str, facts: dict[str, Any]) -> Event | None:
     kind = _KINDS.get(name)
     if kind is None:
         return None
+    if "delay" in facts:  # in nanoseconds
+        facts["delay"] = timedelta(microseconds=facts["delay"] // 1000)
     if issubclass(kind, _MessageEvent):
         facts.setdefault("message_id", None)
     return kind(**facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 
 from ._async_only import AsyncOnly
 from ._native import Client as NativeClient
-from ._native import Message, Operation, Record, Walk
+from ._native import Message, Operation, Record, Walk, time
 from ._pump import pump
 from .errors import ClosedError, InvalidTypeError
 from .options import checked_text
@@ -22,31 +23,32 @@ class ParkedMessage:
 
     def __init__(self, record: Record) -> None:
         self._record = record
+        row = json.loads(record.row)
         #: The message itself: body, headers, and where it was first published.
         self.message: Message = record.message
         #: Why it was parked: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``,
         #: ``rejected`` or ``overflow``; ``None`` if neither a consumer nor the broker left a reason.
-        self.reason: str | None = record.reason
+        self.reason: str | None = row.get("reason")
         #: When it was parked, in whole seconds, in UTC.
-        self.parked_at: datetime | None = record.parked_at
+        self.parked_at: datetime | None = time(row["parked_at"]) if "parked_at" in row else None
         #: The last failure, one line.
-        self.error: str = record.error
+        self.error: str = row["error"]
         #: The error's type or class; empty if unknown.
-        self.error_type: str = record.error_type
+        self.error_type: str = row["error_type"]
         #: The stack trace of the last failure, if there is one.
-        self.stack: str | None = record.stack
+        self.stack: str | None = row.get("stack")
         #: Sixteen hexadecimal digits that equal failures share.
-        self.fingerprint: str = record.fingerprint
+        self.fingerprint: str = row["fingerprint"]
         #: How many attempts were made; 0 if the broker parked it and nothing counted.
-        self.attempts: int = record.attempts
+        self.attempts: int = row["attempts"]
         #: Whether the broker dead-lettered it. Otherwise a consumer of this library parked it.
-        self.by_broker: bool = record.by_broker
+        self.by_broker: bool = row["by_broker"]
         #: The queue to which it is replayed: the work queue of this parking queue, or another queue from which the broker
         #: dead-lettered it.
-        self.home: str = record.home
+        self.home: str = row["home"]
         #: Sixteen hexadecimal digits that identify this one message. They are computed from its id, its body and the record of its
         #: parking, so only messages that are equal in all of these share it.
-        self.mark: str = record.mark
+        self.mark: str = row["mark"]
 
     def __repr__(self) -> str:
         return (
