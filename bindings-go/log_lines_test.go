@@ -3,6 +3,7 @@ package retryrmq_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +12,28 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
 )
+
+// The levels and lines of bindings-common/table.json, by what follows.
+type logLines struct{ Levels, Lines map[string]string }
+
+func readLines(t *testing.T) (read logLines) {
+	t.Helper()
+	text, err := os.ReadFile("../bindings-common/table.json")
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
 
 // The only test that looks at the log, which all connections share: not beside others.
 func TestLogLinesGoToSlog(t *testing.T) {
@@ -27,23 +44,40 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	defer retryrmq.SetLogger(nil)
 	conn := s.dial()
 	s.queue("orders", "classic")
-	s.publish(conn, "orders", "7")
-	c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no such thing") }, retryrmq.DLX(),
-		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)))
-	for _, said := range []string{
-		`level=INFO msg="retryrmq: attempt 1 of 2 of message 7 in orders failed: Error: no such thing; retry in 1ms" room=attempt`,
-		`level=WARN msg="retryrmq: attempt 2 of 2 of message 7 in orders failed: Error: no such thing; parked as exhausted" room=attempt`,
-		`level=DEBUG msg="retryrmq: a handler failed" `,
-		`stack="*errors.errorString: no such thing"`,
+	fails := func(context.Context, *retryrmq.Message) error { return errors.New("no answer") }
+	var deferred atomic.Bool
+	defers := func(context.Context, *retryrmq.Message) error {
+		if deferred.Swap(true) {
+			return nil
+		}
+		return retryrmq.Defer(100 * time.Millisecond)
+	}
+	retries := retryrmq.Retry(retryrmq.Fixed(200 * time.Millisecond).Retries(1))
+	table := readLines(t)
+	line := func(what string) string {
+		return fmt.Sprintf("level=%s msg=%q ", strings.ToUpper(table.Levels[what]), "retryrmq: "+table.Lines[what])
+	}
+	for what, consume := range map[string]struct {
+		handler retryrmq.Handler
+		options []retryrmq.Option
+	}{
+		"parked":   {fails, []retryrmq.Option{retryrmq.DLX(), retries}},
+		"dropped":  {fails, []retryrmq.Option{retryrmq.DLX(), retries, retryrmq.NoParking()}},
+		"rejected": {fails, nil},
+		"deferred": {defers, []retryrmq.Option{retryrmq.DLX(), retries}},
 	} {
+		s.publish(conn, "orders", "4711")
+		c := s.consume(conn, "orders", consume.handler, consume.options...)
+		eventually(t, what+" is in the log", func() bool { return strings.Contains(log.String(), line(what)) })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, said := range []string{line("retried"), `level=DEBUG msg="retryrmq: a handler failed" `, `stack="*errors.errorString: no answer"`, "room=attempt"} {
 		eventually(t, said+" is in the log", func() bool { return strings.Contains(log.String(), said) })
 	}
-	eventually(t, "the native half is in the log", func() bool { return strings.Contains(log.String(), "room=") })
-	if err := c.end(); err != nil {
-		t.Error(err)
-	}
 	s.publish(conn, "orders", "8")
-	c = s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { panic(strings.Repeat("x", 1<<20)) }, retryrmq.DLX(),
+	c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { panic(strings.Repeat("x", 1<<20)) }, retryrmq.DLX(),
 		retryrmq.Fatal(func(error) bool { panic(strings.Repeat("y", 1<<20)) }), retryrmq.NoParking(),
 		retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(0)),
 		retryrmq.OnEvent(func(retryrmq.Event) { panic(strings.Repeat("z", 1<<20)) }))

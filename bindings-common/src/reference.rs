@@ -227,9 +227,14 @@ fn events() -> String {
             variant(&rust, event),
         );
     }
-    out.push_str("\n## The log\n\nEach attempt that did not succeed is logged with one line, the same in every language, at these levels:\n\n| what happened to the message | level |\n|---|---|\n");
-    for (what, level) in table::LEVELS {
-        let _ = writeln!(out, "| {what} | {level} |");
+    out.push_str("\n## The log\n\nEach attempt that did not succeed is logged with one line, the same in every language, at these levels. For example:\n\n| what happened to the message | level | line |\n|---|---|---|\n");
+    for (what, level, line) in table::lines() {
+        let what = match what {
+            "dropped" => "given up and dropped".to_owned(),
+            "lost" => "delivered again, because the connection was lost".to_owned(),
+            what => what.replace('_', " "),
+        };
+        let _ = writeln!(out, "| {what} | {level} | `` {line} `` |");
     }
     let outcome = source("core/src/retry/outcome.rs");
     out.push_str("\n## Why a message was parked\n\nThe reason is in `reason` of the event `parked`, in `x-retry-parked-reason` of the message, and in a column of `retryrmq parked ls`:\n\n| reason | when |\n|---|---|\n");

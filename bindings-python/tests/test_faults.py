@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import logging
 import os
 import shutil
@@ -209,6 +210,47 @@ def test_what_publishers_write_stays_on_its_line_of_the_log(
         assert all(character.isprintable() or character == "\n" for character in line), repr(line)
         assert not any(part.startswith("ERROR:root") for part in line.split("\n")), line
     assert isinstance(next(record for record in caplog.records if record.exc_info).exc_info[1], ValueError)  # type: ignore[index]
+
+
+class Error(Exception):
+    pass
+
+
+def test_the_lines_of_the_log_are_those_of_the_table(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    table = json.loads((Path(__file__).parent / "table.json").read_text())
+    caplog.set_level(logging.DEBUG, "retryrmq")
+    retries: dict[str, Any] = {"dlx": True, "retry": "fixed(200ms, retries=1)"}
+    deferred = []
+
+    async def fail(msg: retryrmq.Message) -> None:
+        raise Error("no answer")
+
+    async def put_off(msg: retryrmq.Message) -> None:
+        if not deferred:
+            deferred.append(msg)
+            raise retryrmq.Defer("100ms")
+
+    queue = broker.queue()
+
+    def is_said(what: str) -> bool:
+        level = table["levels"][what].upper().replace("WARN", "WARNING")
+        line = table["lines"][what].replace("orders", queue)
+        return (level, line) in [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    async def main() -> None:
+        async with retryrmq.connect(broker.url) as client:
+            for what, handler, options in (
+                ("parked", fail, retries),
+                ("dropped", fail, {**retries, "park": False}),
+                ("rejected", fail, {}),
+                ("deferred", put_off, retries),
+            ):
+                async with client.consume(queue, handler, **options):
+                    await client.publish(queue, b"x", message_id="4711")
+                    await soon(f"it is logged that it is {what}", lambda what=what: is_said(what))
+
+    asyncio.run(main())
+    assert is_said("retried")
 
 
 def endless(kind: type[retryrmq.Defer], delay: Any) -> Callable[[retryrmq.Message], None]:

@@ -27,6 +27,8 @@ pub use consumer::{
     Retrier, Running, Signal, Simulation, Step, Subscription, Token, Trial, defer, fatal, park,
     retry_after,
 };
+#[doc(hidden)]
+pub use consumer::{Follows, Sentence};
 pub use error::{Error, ErrorKind, Result};
 /// The AMQP types of lapin 4: properties, headers and their values. They are part of this crate's interface, so a new major version of
 /// lapin is a new major version of this crate. Import them from here, so that your version is the same.

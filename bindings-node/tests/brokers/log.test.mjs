@@ -1,9 +1,10 @@
 // What is logged: texts of publishers stay on their line, and steer no terminal.
 
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 
-import { fixed, setLogger } from 'retryrmq'
+import { defer, fixed, setLogger } from 'retryrmq'
 
 import { client, queue, until } from './broker.mjs'
 
@@ -34,6 +35,39 @@ test('what publishers write stays on its line of the log', async (t) => {
     assert.doesNotMatch(line, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028-\u202e]/)
     const [, ...others] = line.split('\n')
     for (const other of others) assert.match(other, /^\s/, line)
+  }
+})
+
+test('the lines are those of bindings-common/table.json', async (t) => {
+  const { levels, lines } = JSON.parse(readFileSync(new URL('../table.json', import.meta.url), 'utf8'))
+  const rmq = await client(t)
+  const said = []
+  const keep = (level) => (line) => said.push(`${level} ${line}`)
+  setLogger({ error: keep('error'), warn: keep('warn'), info: keep('info'), debug: keep('debug') })
+  t.after(() => setLogger(false))
+  const retry = fixed('200ms', { retries: 1 })
+  const fails = () => {
+    throw new Error('no answer')
+  }
+  let deferred = false
+  const defers = () => {
+    if (deferred) return
+    deferred = true
+    throw defer('100ms')
+  }
+  for (const [what, options, handler] of [
+    ['retried', { dlx: true, retry }, fails],
+    ['parked', { dlx: true, retry }, fails],
+    ['dropped', { dlx: true, retry, park: false }, fails],
+    ['rejected', {}, fails],
+    ['deferred', { dlx: true, retry }, defers],
+  ]) {
+    const orders = await queue(t)
+    const consumer = await rmq.consume({ ...options, queue: orders }, handler)
+    await rmq.publish(orders, 'x', { messageId: '4711' })
+    const line = `${levels[what]} retryrmq: ${lines[what].replace('orders', orders)}`
+    await until(`${line} is logged`, () => said.includes(line))
+    await consumer.close()
   }
 })
 

@@ -28,6 +28,7 @@ mod stopwatch;
 mod subscription;
 
 pub use budget::Pause;
+pub use engine::{Follows, Sentence};
 pub use failed::Failed;
 pub use handler::{IntoOutcome, Judge, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;

@@ -34,6 +34,7 @@ use tracing::warn;
 
 pub(super) use consequence::Case;
 pub(super) use entry::Consequence;
+pub use sentence::{Follows, Sentence};
 
 pub(crate) use super::moment::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};

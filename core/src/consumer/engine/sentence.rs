@@ -6,13 +6,13 @@
 //!
 //! Bindings add only the stack, at DEBUG.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt, time::Duration};
 
-use tracing::{Level, debug, enabled, info, warn};
+use tracing::{debug, info, warn};
 
 use super::{consequence::Case, entry::Consequence};
 use crate::{
-    retry::{Failure, format_duration},
+    retry::{Failure, ParkReason, format_duration},
     telemetry::Event,
     visible,
 };
@@ -23,70 +23,189 @@ const TARGET: &str = "retryrmq::attempt";
 /// The most characters of an error in the log. The record of a parked message has more.
 const MOST: usize = 512;
 
-impl Case<'_> {
-    /// Logs what failed and what follows: INFO for what is retried, WARN for what is parked, DEBUG for what its handler deferred.
-    pub(super) fn say(&self, failure: &Failure, consequence: &Consequence) {
-        match consequence.event() {
-            Some(Event::Retried { delay, error, .. }) if enabled!(target: TARGET, Level::INFO) => {
-                let delay = format_duration(*delay);
-                info!(target: TARGET, "{}; retry in {delay}", self.failed(failure, error));
-            }
-            Some(Event::HandedOver { error, .. }) if enabled!(target: TARGET, Level::INFO) => {
-                info!(target: TARGET, "{}; handed over to the service", self.failed(failure, error));
-            }
-            // A program that reports attempts itself has no other line for this loss, so it is always logged.
-            Some(Event::Parked { reason, error, .. }) if !self.options.park => {
-                let failed = self.failed(failure, error);
-                warn!("{failed}; given up as {reason} and dropped, because `park` is off");
-            }
-            Some(Event::Parked { reason, error, .. }) if enabled!(target: TARGET, Level::WARN) => {
-                warn!(target: TARGET, "{}; parked as {reason}", self.failed(failure, error));
-            }
-            Some(Event::Rejected { error, .. }) if enabled!(target: TARGET, Level::INFO) => {
-                info!(target: TARGET, "{}; rejected", self.failed(failure, error));
-            }
-            Some(Event::Deferred { delay, .. }) if enabled!(target: TARGET, Level::DEBUG) => {
-                let delay = format_duration(*delay);
-                debug!(target: TARGET, "{} is deferred; again in {delay}", self.attempt(failure));
-            }
-            _ => {}
+/// What follows from an attempt that was not a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Follows {
+    /// The message waits for its next attempt.
+    Retried(Duration),
+    /// A service decides.
+    HandedOver,
+    /// It is parked.
+    Parked(ParkReason),
+    /// It would be parked, but parking is off.
+    Dropped(ParkReason),
+    /// It has no retries, and the queue's own dead-lettering decides.
+    Rejected,
+    /// Its handler deferred it.
+    Deferred(Duration),
+    /// The connection was lost meanwhile: it is back in its queue.
+    Lost,
+}
+
+impl Follows {
+    /// One of each kind.
+    #[must_use]
+    pub fn one_of_each() -> [Self; 7] {
+        let reason = ParkReason::Exhausted;
+        [
+            Self::Retried(Duration::from_millis(200)),
+            Self::HandedOver,
+            Self::Parked(reason),
+            Self::Dropped(reason),
+            Self::Rejected,
+            Self::Deferred(Duration::from_millis(100)),
+            Self::Lost,
+        ]
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Retried(_) => "retried",
+            Self::HandedOver => "handed_over",
+            Self::Parked(_) => "parked",
+            Self::Dropped(_) => "dropped",
+            Self::Rejected => "rejected",
+            Self::Deferred(_) => "deferred",
+            Self::Lost => "lost",
         }
+    }
+
+    /// The level of its line.
+    #[must_use]
+    pub const fn level(self) -> &'static str {
+        match self {
+            Self::Parked(_) | Self::Dropped(_) => "warn",
+            Self::Deferred(_) => "debug",
+            Self::Retried(_) | Self::HandedOver | Self::Rejected | Self::Lost => "info",
+        }
+    }
+}
+
+/// The line of one attempt.
+#[derive(Debug)]
+pub struct Sentence<'a> {
+    attempt: u32,
+    /// `None` if the service or the queue decides how often the message may be retried.
+    most: Option<u32>,
+    message_id: Option<String>,
+    queue: &'a str,
+    error_type: &'a str,
+    error: &'a str,
+    follows: Follows,
+}
+
+impl Sentence<'_> {
+    /// The line of an attempt for documentation: message 4711 may be tried twice, with 200 ms in between.
+    #[must_use]
+    pub fn example(follows: Follows) -> Self {
+        let given_up = matches!(follows, Follows::Parked(_) | Follows::Dropped(_));
+        let others_decide = matches!(follows, Follows::HandedOver | Follows::Rejected);
+        Self {
+            attempt: if given_up { 2 } else { 1 },
+            most: (!others_decide).then_some(2),
+            message_id: Some("4711".to_owned()),
+            queue: "orders",
+            error_type: "Error",
+            error: "no answer",
+            follows,
+        }
+    }
+}
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attempt {} of ", self.attempt)?;
+        if let Some(most) = self.most {
+            write!(f, "{most} of ")?;
+        }
+        match &self.message_id {
+            Some(id) => write!(f, "message {}", shown(id))?,
+            None => f.write_str("a message without id")?,
+        }
+        write!(f, " in {}", shown(self.queue))?;
+        if let Follows::Deferred(delay) = self.follows {
+            return write!(f, " is deferred; again in {}", format_duration(delay));
+        }
+        let of_type = shown(self.error_type);
+        let colon = if of_type.is_empty() { "" } else { ": " };
+        write!(f, " failed: {of_type}{colon}{}; ", shown(self.error))?;
+        match self.follows {
+            Follows::Retried(delay) => write!(f, "retry in {}", format_duration(delay)),
+            Follows::HandedOver => f.write_str("handed over to the service"),
+            Follows::Parked(reason) => write!(f, "parked as {reason}"),
+            Follows::Dropped(reason) => {
+                write!(f, "given up as {reason} and dropped, because `park` is off")
+            }
+            Follows::Rejected => f.write_str("rejected"),
+            Follows::Lost => f.write_str("it comes again, because the connection was lost"),
+            Follows::Deferred(_) => Ok(()),
+        }
+    }
+}
+
+impl Case<'_> {
+    /// Logs what failed and what follows.
+    pub(super) fn say(&self, failure: &Failure, consequence: &Consequence) {
+        let (follows, error) = match consequence.event() {
+            Some(Event::Retried { delay, error, .. }) => (Follows::Retried(*delay), error),
+            Some(Event::HandedOver { error, .. }) => (Follows::HandedOver, error),
+            Some(Event::Parked { reason, error, .. }) if self.options.park => {
+                (Follows::Parked(*reason), error)
+            }
+            Some(Event::Parked { reason, error, .. }) => (Follows::Dropped(*reason), error),
+            Some(Event::Rejected { error, .. }) => (Follows::Rejected, error),
+            Some(Event::Deferred { delay, .. }) => (Follows::Deferred(*delay), &failure.error),
+            _ => return,
+        };
+        self.log(failure, error, follows);
     }
 
     /// Logs that an attempt failed whose connection was lost meanwhile: the message is back in its queue.
     pub(super) fn say_lost(&self, failure: &Failure) {
-        if enabled!(target: TARGET, Level::INFO) {
-            let failed = self.failed(failure, &failure.error);
-            info!(target: TARGET, "{failed}; it comes again, because the connection was lost");
+        self.log(failure, &failure.error, Follows::Lost);
+    }
+
+    fn log(&self, failure: &Failure, error: &str, follows: Follows) {
+        // Called only for a line that somebody wants.
+        let sentence = || self.sentence(failure, error, follows);
+        match (follows, follows.level()) {
+            // A program that reports attempts itself has no other line for this loss, so it is always logged.
+            (Follows::Dropped(_), _) => warn!("{}", sentence()),
+            (_, "warn") => warn!(target: TARGET, "{}", sentence()),
+            (_, "debug") => debug!(target: TARGET, "{}", sentence()),
+            _ => info!(target: TARGET, "{}", sentence()),
         }
     }
 
-    fn failed(&self, failure: &Failure, error: &str) -> String {
-        let attempt = self.attempt(failure);
-        let (of_type, error) = (shown(&failure.error_type), shown(error));
-        let colon = if of_type.is_empty() { "" } else { ": " };
-        format!("{attempt} failed: {of_type}{colon}{error}")
-    }
-
-    fn attempt(&self, failure: &Failure) -> String {
+    fn sentence<'a>(
+        &'a self,
+        failure: &'a Failure,
+        error: &'a str,
+        follows: Follows,
+    ) -> Sentence<'a> {
         let received = self.received;
-        let message = received.message_id().map_or_else(
-            || "a message without id".to_owned(),
-            |id| format!("message {}", shown(&id)),
-        );
-        let queue = shown(&received.queue);
-        let attempt = received.state.attempt();
         // The service or the queue decides how often it may be retried.
-        if !self.options.dlx || self.options.strategy.hands_over() {
-            return format!("attempt {attempt} of {message} in {queue}");
+        let decides = self.options.dlx && !self.options.strategy.hands_over();
+        let most = decides.then(|| {
+            let table = received.properties.headers().as_ref();
+            let policy = self
+                .options
+                .rules
+                .policy(received.routing_key(), table, failure);
+            policy.max_retries().saturating_add(1)
+        });
+        Sentence {
+            attempt: received.state.attempt(),
+            most,
+            message_id: received.message_id(),
+            queue: &received.queue,
+            error_type: &failure.error_type,
+            error,
+            follows,
         }
-        let policy = self.options.rules.policy(
-            received.routing_key(),
-            received.properties.headers().as_ref(),
-            failure,
-        );
-        let most = policy.max_retries().saturating_add(1);
-        format!("attempt {attempt} of {most} of {message} in {queue}")
     }
 }
 
