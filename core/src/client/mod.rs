@@ -229,7 +229,7 @@ impl Client {
                 let (publishing, _) = open(PUBLISH).await?;
                 Ok::<_, Error>((Arc::new(consuming), Arc::new(publishing), server))
             };
-            match opened.await {
+            match opened.await.map_err(|error| addresses.explained(error)) {
                 Err(error) if options.wait && error.is_transient() => {
                     warn!(address = %addresses, %error, "the broker is not there yet; trying again");
                 }

@@ -109,6 +109,8 @@ fn has_no_host(url: &str) -> bool {
 
 /// The environment variable with the URL, for programs that give none.
 const VARIABLE: &str = "RETRYRMQ_URL";
+/// Their broker, if the variable is not set either. The other languages have it, too.
+const DEFAULT: &str = "amqp://localhost";
 
 impl Addresses {
     /// The addresses in the environment variable `RETRYRMQ_URL`. If it is not set or empty, `amqp://localhost`. The command and every other
@@ -126,9 +128,24 @@ impl Addresses {
 
     fn from_env_value(url: &str) -> Result<Self> {
         match url.trim() {
-            "" => "amqp://localhost".parse(),
+            "" => DEFAULT.parse(),
             url => url.parse(),
         }
+    }
+
+    /// The error of a first connection. If nothing answers at the default address, it says where another address would come from.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        let variable = std::env::var_os(VARIABLE);
+        self.explained_with(error, variable.is_some_and(|url| !url.is_empty()))
+    }
+
+    fn explained_with(&self, error: Error, is_set: bool) -> Error {
+        let is_default = DEFAULT.parse().is_ok_and(|default| self.all == [default]);
+        if is_set || !is_default || error.kind() != ErrorKind::Unreachable {
+            return error;
+        }
+        let said = format!("{error}; this is the default address, and {VARIABLE} is not set");
+        error.saying(said)
     }
 
     /// The virtual host, the same for all of them.
@@ -219,6 +236,30 @@ mod tests {
         let error = shown("http://u:secret@h").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidUrl);
         assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn only_the_default_address_is_explained() {
+        let told = |url: &str, kind, is_set| {
+            let all: Addresses = url.parse().unwrap();
+            let error = all.explained_with(Error::new(kind, "it failed"), is_set);
+            assert_eq!(error.kind(), kind);
+            error.to_string()
+        };
+        let silent = ErrorKind::Unreachable;
+        assert_eq!(
+            told(DEFAULT, silent, false),
+            "it failed; this is the default address, and RETRYRMQ_URL is not set"
+        );
+        let refused = ErrorKind::AuthenticationFailed;
+        for said in [
+            told(DEFAULT, silent, true),
+            told(DEFAULT, refused, false),
+            told("amqp://localhost:5673", silent, false),
+            told("amqp://localhost,other", silent, false),
+        ] {
+            assert_eq!(said, "it failed");
+        }
     }
 
     #[test]
