@@ -163,11 +163,13 @@ impl FromStr for Address {
                 "auth_mechanism" => {
                     return Err(bad("`auth_mechanism` can only be plain or external"));
                 }
-                // Not shown: it may be part of a password that was not encoded.
                 _ => {
+                    let which = match is_shown(&name, &value) {
+                        true => format!("`{name}`"),
+                        false => (index + 1).to_string(),
+                    };
                     return Err(bad(&format!(
-                        "parameter {} is not known; there are {PARAMETERS}",
-                        index + 1
+                        "parameter {which} is not known; there are {PARAMETERS}"
                     )));
                 }
             }
@@ -246,6 +248,15 @@ impl fmt::Debug for Address {
     }
 }
 
+/// Whether the name of an unknown parameter is shown. What does not look like one may be part of a password that was not encoded.
+fn is_shown(name: &str, value: &str) -> bool {
+    let is_word = name.len() <= 40
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphabetic() || b"_-".contains(&byte));
+    !name.is_empty() && is_word && !value.is_empty()
+}
+
 fn decoded(text: &str) -> Option<String> {
     percent_decode_str(text)
         .decode_utf8()
@@ -305,6 +316,29 @@ mod tests {
                 !format!("{error} {error:?}").contains("s3cret"),
                 "{error:?}"
             );
+        }
+    }
+
+    #[test]
+    fn an_unknown_parameter_is_named_if_it_looks_like_one() {
+        for (url, said) in [
+            (
+                "amqp://h?heartbeat=5&colour=red",
+                "parameter `colour` is not known",
+            ),
+            (
+                "amqp://h?channel-max=red",
+                "parameter `channel-max` is not known",
+            ),
+            (
+                "amqp://h?heartbeat=5&part_of_it",
+                "parameter 2 is not known",
+            ),
+            ("amqp://h:12?part", "parameter 1 is not known"),
+            ("amqp://h?p4rt=x", "parameter 1 is not known"),
+        ] {
+            let error = url.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(said), "{url}: {error}");
         }
     }
 
