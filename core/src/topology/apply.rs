@@ -62,7 +62,7 @@ pub(crate) enum Mode {
 ///
 /// # Errors
 /// [`ErrorKind::Mismatch`], [`ErrorKind::QueueNotFound`], [`ErrorKind::AccessRefused`], [`ErrorKind::StrategyRefused`]. What was created
-/// before stays.
+/// before stays. What `Require` lacks is in one error, the work queue first.
 pub(crate) async fn apply(
     connection: &Connection,
     plan: &Plan,
@@ -75,8 +75,9 @@ pub(crate) async fn apply(
         services: None,
     };
     let mut findings = Vec::with_capacity(plan.items.len());
+    let mut lacking = Vec::new();
     for item in &plan.items {
-        let status = match item {
+        let found = match item {
             Item::Queue {
                 name,
                 arguments,
@@ -93,7 +94,7 @@ pub(crate) async fn apply(
                     is_parking_queue: item.is_parking_queue(),
                     is_handover_queue: item.is_handover_queue(),
                 };
-                broker.queue(sought, mode).await?
+                broker.queue(sought, mode).await
             }
             Item::Exchange {
                 name,
@@ -104,13 +105,22 @@ pub(crate) async fn apply(
             } => {
                 broker
                     .exchange((name, kind, *internal), field_table(arguments), mode)
-                    .await?
+                    .await
             }
+            // One of them may be missing.
+            Item::Binding { .. } if !lacking.is_empty() => continue,
             Item::Binding {
                 queue,
                 exchange,
                 routing_key,
-            } => broker.binding(queue, exchange, routing_key, mode).await?,
+            } => broker.binding(queue, exchange, routing_key, mode).await,
+        };
+        let status = match found {
+            Err(error) if mode == Mode::Require && error.kind() == ErrorKind::QueueNotFound => {
+                lacking.push((item, error));
+                continue;
+            }
+            found => found?,
         };
         findings.push(Finding {
             item: item.clone(),
@@ -122,7 +132,19 @@ pub(crate) async fn apply(
     if let Some(channel) = broker.channel.take() {
         channel.close().await;
     }
-    Ok(findings)
+    lacking.sort_by_key(|(item, _)| !item.is_work_queue());
+    let mut lacking = lacking.into_iter();
+    let Some((_, first)) = lacking.next() else {
+        return Ok(findings);
+    };
+    let others: Vec<_> = lacking
+        .map(|(item, _)| format!("`{}`", item.name()))
+        .collect();
+    if others.is_empty() {
+        return Err(first);
+    }
+    let said = format!("{first}; these are missing, too: {}", others.join(", "));
+    Err(first.saying(said))
 }
 
 /// A queue that is looked for.

@@ -142,6 +142,12 @@ async fn without_dlx_or_without_declare_nothing_is_made() {
             ErrorKind::QueueNotFound,
         );
         assert!(why.contains("`declare`"), "{why}");
+        let (first, others) = why.split_once("; these are missing, too: ").unwrap();
+        assert!(first.contains("the queue `orders` does not exist"), "{why}");
+        assert!(
+            others.starts_with("`orders.parked`, `orders.retry.1000`"),
+            "{why}"
+        );
         assert!(vhost.queues().await.is_empty());
 
         // With everything but one waiting queue, the missing one is named.
