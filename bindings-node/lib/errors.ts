@@ -215,6 +215,24 @@ export function camel(name: string): string {
   return name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
 }
 
+/** How much two names are alike, 0 to 1: the pairs of letters that are in both. */
+function likeness(one: string, other: string): number {
+  const pairs = (name: string) => {
+    const letters = [...name.toLowerCase()]
+    return new Set(letters.slice(1).map((letter, before) => `${letters[before]}${letter}`))
+  }
+  const [ours, theirs] = [pairs(one), pairs(other)]
+  return (2 * [...ours].filter((pair) => theirs.has(pair)).length) / (ours.size + theirs.size)
+}
+
+/** The options that there are, after the one that was probably meant. @internal */
+export function choices(unknown: string, known: readonly string[]): string {
+  const all = `the options are ${known.join(', ')}`
+  const scored = known.map((name) => ({ name, like: likeness(unknown, name) })).filter(({ like }) => like > 0.4)
+  const [best] = scored.sort((one, other) => other.like - one.like)
+  return best === undefined ? all : `did you mean \`${best.name}\`? T${all.slice(1)}`
+}
+
 /** Errors that may name options. */
 const ABOUT_OPTIONS = ['invalid_option', 'queue_not_found', 'strategy_refused']
 

@@ -3,7 +3,7 @@
 import { types } from 'node:util'
 
 import { type Duration, milliseconds } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
 import { native, type Options } from './native.js'
@@ -139,7 +139,7 @@ function whole(option: string, value: unknown, least: number, most: number): num
 export function onlyKnown(options: object, known: readonly string[]): void {
   const unknown = Object.keys(options).find((name) => !known.includes(name))
   if (unknown === undefined) return
-  throw new InvalidTypeError(`there is no option \`${unknown}\`; the options are ${known.join(', ')}`)
+  throw new InvalidTypeError(`there is no option \`${unknown}\`; ${choices(unknown, known)}`)
 }
 
 /** @internal */

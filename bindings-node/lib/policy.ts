@@ -1,7 +1,7 @@
 /** Retry policies, and the rules that choose one. */
 
 import { type Duration, text } from './duration.js'
-import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
+import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './errors.js'
 import { native } from './native.js'
 
 /**
@@ -73,7 +73,7 @@ function policy(name: string, first: string[], options: object, known: string[])
   const parts = [...first]
   const unknown = Object.keys(options).find((option) => !known.includes(option))
   if (unknown !== undefined) {
-    throw new InvalidTypeError(`${name}() has no option \`${unknown}\`; its options are ${known.join(', ')}`)
+    throw new InvalidTypeError(`${name}() has no option \`${unknown}\`; ${choices(unknown, known)}`)
   }
   for (const option of known) {
     const value = (options as { readonly [option: string]: unknown })[option]

@@ -64,6 +64,12 @@ def test_an_option_that_cannot_work_is_named_at_the_call(option: str, value: Any
     assert option.rstrip("s") in str(refused.value)
 
 
+def test_an_unknown_option_is_told_the_nearest_one() -> None:
+    app = retryrmq.App("amqp://localhost")
+    with pytest.raises(TypeError, match=r"no option `retires`; did you mean `retry`\? The options are dlx, retry"):
+        app.consume("orders", dlx=True, retires=5)  # type: ignore[call-arg]
+
+
 def test_a_listener_that_nobody_would_await_is_refused() -> None:
     async def listener(event: retryrmq.Event) -> None: ...
 

@@ -47,7 +47,10 @@ const TYPES = [
   [{ workQueue: { 'x-max-priority': undefined } }, /the argument `x-max-priority` must be .* not undefined/],
   [{ reservedName: 'yes' }, /`reservedName` must be true or false, not a string/],
   [{ keepAlive: 1 }, /`keepAlive` must be true or false/],
-  [{ prefetsch: 64 }, /no option `prefetsch`; the options are queue, dlx, retry/],
+  [{ prefetsch: 64 }, /no option `prefetsch`; did you mean `prefetch`\? The options are queue, dlx, retry/],
+  [{ retires: 5 }, /no option `retires`; did you mean `retry`\?/],
+  [{ handler_timeout: 5 }, /did you mean `handlerTimeout`\?/],
+  [{ xyz: 5 }, /no option `xyz`; the options are/],
 ]
 
 for (const [options, says] of TYPES) {
