@@ -2,12 +2,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +39,7 @@ func tell(event retryrmq.Event) {
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"))
+	conn, err := retryrmq.DialEnv(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go"
@@ -43,7 +42,7 @@ func main() {
 		"unlucky":  `{"customer": 1, "total": 5}`,
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"))
+	conn, err := retryrmq.DialEnv(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

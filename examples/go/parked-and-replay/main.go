@@ -2,12 +2,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -65,7 +63,7 @@ func consume(conn *retryrmq.Conn, mended bool, count int64, orders map[string]st
 }
 
 func run(ctx context.Context) error {
-	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"))
+	conn, err := retryrmq.DialEnv(ctx)
 	if err != nil {
 		return err
 	}

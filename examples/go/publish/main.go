@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log"
 	"os"
@@ -15,7 +14,7 @@ func main() {
 		log.Fatal("usage: publish QUEUE BODY…")
 	}
 	ctx := context.Background()
-	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"))
+	conn, err := retryrmq.DialEnv(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func send(_ context.Context, m *retryrmq.Message) error {
 }
 
 func run(ctx context.Context) error {
-	conn, err := retryrmq.Dial(ctx, cmp.Or(os.Getenv("RETRYRMQ_URL"), "amqp://localhost"), retryrmq.AppVersion("1.4.0"))
+	conn, err := retryrmq.DialEnv(ctx, retryrmq.AppVersion("1.4.0"))
 	if err != nil {
 		return err
 	}
