@@ -5,7 +5,7 @@ import { connect } from 'retryrmq'
 const rmq = await connect() // at RETRYRMQ_URL, or on this machine
 
 await rmq.consume({ queue: 'orders', dlx: true }, async (msg) => {
-  console.log(`attempt ${msg.attempt} of order ${msg.json<{ id: string }>().id}`)
+  console.log(`attempt ${msg.attempt} of order ${msg.text()}`)
   if (msg.attempt < 3) throw new Error('the database is restarting')
 })
 

@@ -7,6 +7,10 @@ use axum::{
     routing::{get, post},
 };
 use retryrmq::{Client, ClientOptions, Message, Publish};
+use tokio::signal::{
+    ctrl_c,
+    unix::{SignalKind, signal},
+};
 
 const QUEUE: &str = "example.web";
 
@@ -45,11 +49,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_state(rmq.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("at http://{}", listener.local_addr()?);
-    let ctrl_c = async {
-        let _ = tokio::signal::ctrl_c().await;
+    let mut sigterm = signal(SignalKind::terminate())?;
+    let asked_to_stop = async move {
+        tokio::select! {
+            _ = ctrl_c() => {}
+            _ = sigterm.recv() => {}
+        }
     };
     axum::serve(listener, routes)
-        .with_graceful_shutdown(ctrl_c)
+        .with_graceful_shutdown(asked_to_stop)
         .await?; // first no more requests
     running.close().await; // then the messages that are being handled
     rmq.close().await;
