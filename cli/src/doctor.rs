@@ -169,13 +169,16 @@ fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Des
         1 => "1 queue".to_owned(),
         count => format!("{count} queues"),
     };
-    let place = format!("{queues} in virtual host {}", visible::line(&desk.vhost));
+    let place = format!(
+        "looked at {queues} in virtual host {}",
+        visible::line(&desk.vhost)
+    );
     let ignored = match ignored {
         0 => String::new(),
         count => format!(", {count} ignored"),
     };
     if findings.is_empty() {
-        return format!("nothing found: {place}{ignored}");
+        return format!("{place}: nothing found{ignored}");
     }
     let codes: BTreeSet<Code> = findings.iter().map(|finding| finding.code).collect();
     let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
@@ -183,7 +186,7 @@ fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Des
         1 => "1 finding".to_owned(),
         count => format!("{count} findings"),
     };
-    format!("{things} ({}){ignored}: {place}", codes.join(", "))
+    format!("{place}: {things} ({}){ignored}", codes.join(", "))
 }
 
 pub(crate) fn finding_as_json(finding: &Finding) -> Value {

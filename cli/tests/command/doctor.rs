@@ -194,7 +194,7 @@ async fn every_fault_is_found_and_nothing_else() {
         for words in [
             "error   RQ110 queue orders.parked\n",
             "  fix retryrmq enable rejects\n",
-            "3 findings (RQ101, RQ109, RQ110): ",
+            ": 3 findings (RQ101, RQ109, RQ110)\n",
         ] {
             assert!(shown.out.contains(words), "{words}: {}", shown.out);
         }
@@ -251,7 +251,8 @@ async fn a_healthy_broker_yields_nothing() {
         desk.holds("orders.parked", 1).await;
         clinic.finds(&[], &found([])).await;
         let said = clinic.run(&["doctor", QUEUE]).await.exits(0);
-        assert!(said.out.starts_with("nothing found: "), "{said:#?}");
+        assert!(said.out.starts_with("looked at "), "{said:#?}");
+        assert!(said.out.ends_with(": nothing found\n"), "{said:#?}");
     })
     .await;
 }
