@@ -72,16 +72,13 @@ impl Depths {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts this queue's parking queue from now on.
-    pub(super) fn watch(self: &Arc<Self>, queue: &str, link: &Arc<Link>) {
-        {
-            let mut state = self.state();
-            if !state.queues.insert(queue.to_owned()) {
-                return;
-            }
+    /// Counts this queue's parking queue from the next look on. It does not look now: the first who reads the metrics would get a number as old
+    /// as the consumer.
+    pub(super) fn watch(&self, queue: &str) {
+        let mut state = self.state();
+        if state.queues.insert(queue.to_owned()) {
             state.looked = None;
         }
-        self.refresh(link);
     }
 
     /// Looks in the background, unless the last look was a moment ago.

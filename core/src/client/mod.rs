@@ -540,7 +540,7 @@ impl Client {
 
     /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
-        self.0.depths.watch(queue, &self.0.consuming);
+        self.0.depths.watch(queue);
     }
 }
 

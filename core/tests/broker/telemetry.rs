@@ -125,6 +125,11 @@ async fn the_numbers_are_the_same_in_text() {
             assert_eq!(sample("retryrmq_messages_parked_total"), Some(1.0));
             assert_eq!(sample("retryrmq_messages_outstanding"), Some(0.0));
             assert_eq!(sample("retryrmq_handler_seconds_count"), Some(3.0));
+            let depth = sample("retryrmq_parked_depth");
+            assert_eq!(
+                depth, None,
+                "nobody has looked since the message was parked"
+            );
             eventually(PATIENCE, "the depth is known", || async {
                 // Each call has it looked up for the next.
                 let samples = self::samples(&client.metrics_text());
