@@ -80,7 +80,9 @@ for (const how of ['close', 'stop']) {
     const rmq = await client(t)
     await rmq.publish(name, 'x')
     const { code, text, errors } = await program('hangs', [name, how])
-    assert.deepEqual([code, errors], [0, ''])
+    const told = /^retryrmq: handlers still running after the drain timeout of 100ms: 1; their messages are requeued .*\n$/
+    assert.equal(code, 0)
+    assert.match(errors, how === 'close' ? told : /^$/)
     assert.match(text, /began\nclosed\nbye\n/)
   })
 }

@@ -119,6 +119,7 @@ async fn a_single_active_consumer_stays_the_active_one() {
 /// A handler that never ends, and a message that anybody can forge: what is behind them runs all the same.
 #[tokio::test]
 async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
+    crate::capture::start();
     on_every_queue_type(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -160,6 +161,10 @@ async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
             diary.until(name, 1).await;
         }
         running.close().await;
+        let lines = crate::capture::lines();
+        let told =
+            "handlers still running after the drain timeout of 1s: 2; their messages are requeued";
+        assert!(lines.iter().any(|line| line.contains(told)), "{lines:?}");
     })
     .await;
 }

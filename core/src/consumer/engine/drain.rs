@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use tracing::warn;
+
 use super::{
     Command, Commands, Engine, Moment, Now, Return,
-    entry::{Held, Phase},
+    entry::{Entry, Held, Phase},
 };
+use crate::retry::format_duration;
 
 /// How long an end without waiting for handlers takes.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
@@ -60,6 +63,7 @@ impl Engine {
     /// At the end of the drain, messages that still wait for their copies are requeued by `basic.nack`. Closing the channel would requeue
     /// them, too, but every broker counts that, and 4.3 does not count a `basic.nack`.
     pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
+        self.warn_of_what_still_runs();
         let mut waiting: Vec<_> = self
             .entries
             .iter()
@@ -69,6 +73,20 @@ impl Engine {
         waiting.sort_unstable();
         for (_, token) in waiting {
             self.give_back(token, Return::Unstarted, out);
+        }
+    }
+
+    /// The broker requeues the messages of these handlers when the channel is closed.
+    fn warn_of_what_still_runs(&self) {
+        let waited = self.drain.as_ref().is_some_and(|drain| !drain.abandoned);
+        let runs = |entry: &Entry| matches!(entry.phase, Phase::Out);
+        let running = self.entries.iter().filter(|(_, entry)| runs(entry)).count();
+        if waited && running > 0 {
+            let patience = format_duration(self.options.drain_timeout);
+            warn!(
+                queue = %self.name,
+                "handlers still running after the drain timeout of {patience}: {running}; their messages are requeued"
+            );
         }
     }
 
