@@ -90,9 +90,9 @@ export interface ConsumerOptions {
   /** Whether missing queues are created. On by default. Off: they must exist, and the user needs no `configure` permission. */
   declare?: boolean
   /**
-   * How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is. Everyone who
-   * declares the queue must use the same arguments. With `existing` it is never created: `consume` rejects with a
-   * {@link QueueNotFoundError} until somebody else has declared it.
+   * How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is; only the strategies
+   * `dead-letter` and `native` compare its arguments. Everyone who declares the queue must use the same arguments. With `existing` it is
+   * never created: `consume` rejects with a {@link QueueNotFoundError} until somebody else has declared it.
    */
   workQueue?: WorkQueue
   /**

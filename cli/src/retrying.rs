@@ -39,7 +39,7 @@ pub(crate) struct Retrying {
     /// What QUEUE is made with when it is missing: quorum, classic, a JSON object of arguments, or existing: never made
     /// [default: quorum]
     ///
-    /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the queue must use the same ones. A queue that exists is taken as it is.
+    /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the queue must use the same ones. A queue that exists is taken as it is; only the strategies dead-letter and native compare its arguments.
     #[arg(long, value_name = "WHAT")]
     work_queue: Option<String>,
 }

@@ -87,9 +87,9 @@ class ConsumerOptions(TypedDict, total=False):
     fatal: type[BaseException] | tuple[type[BaseException], ...]
     #: Whether missing queues are created. On by default. Off: they must exist, and the user needs no ``configure`` permission.
     declare: bool
-    #: How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is. Everyone who declares
-    #: the queue must use the same arguments. With ``existing`` it is never created: the start raises :class:`QueueNotFoundError` until
-    #: somebody else has declared it.
+    #: How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is; only the strategies
+    #: ``dead-letter`` and ``native`` compare its arguments. Everyone who declares the queue must use the same arguments. With
+    #: ``existing`` it is never created: the start raises :class:`QueueNotFoundError` until somebody else has declared it.
     work_queue: WorkQueue
     #: Allows a queue whose name is reserved for waiting and parking queues, such as ``orders.parked``. Consuming it removes the parked
     #: messages. Off by default: such a name is refused.

@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-/// What a consumer with `dlx` does if its work queue does not exist. An existing queue is always used as it is.
+/// What a consumer with `dlx` does if its work queue does not exist. An existing queue is used as it is, whatever is
+/// said here. Only [`Strategy::DeadLetter`] and [`Strategy::Native`] need arguments on it: they refuse a queue that lacks these or the ones
+/// given here ([`ErrorKind::Mismatch`]).
 ///
 /// Everyone who declares the queue must use the same arguments. AMQP `queue.declare` with other arguments is refused with 406,
 /// `PRECONDITION_FAILED - inequivalent arg`. So give here what your publishers declare, or [`Existing`](Self::Existing).

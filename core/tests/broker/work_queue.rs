@@ -1,7 +1,7 @@
 //! What a work queue is made with when it is missing.
 
 use retryrmq::{Argument, ErrorKind, QueueType, Strategy, WorkQueue, types::FieldTable};
-use retryrmq_harness::{eventually, lapin::options::QueueDeclareOptions, on_every_broker};
+use retryrmq_harness::{Version, eventually, lapin::options::QueueDeclareOptions, on_every_broker};
 
 use crate::stage::{
     Diary, PARKED, PATIENCE, QUEUE, connect, id, int, parked, policy, start, table,
@@ -188,6 +188,57 @@ async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
         .await;
         assert_eq!(told("ERROR"), 1);
         running.close().await;
+    })
+    .await;
+}
+
+/// What `work_queue` says, counts for a missing queue alone, except where the strategy needs arguments on it.
+#[tokio::test]
+async fn an_existing_one_is_compared_only_where_the_strategy_needs_arguments() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let quorum = retryrmq_harness::QueueType::Quorum;
+        amqp.declare(QUEUE, quorum).await;
+        amqp.declare("retryrmq.handover", quorum).await;
+        let consumer = |strategy, said: &str| {
+            let consumer = client.consumer(QUEUE).dlx(true).strategy(strategy);
+            let consumer = consumer.work_queue(said.parse().unwrap());
+            match strategy {
+                Strategy::Service => consumer,
+                _ => consumer.retry(policy("fixed(1s, retries=2)")),
+            }
+        };
+        let mut strict = vec![Strategy::DeadLetter];
+        if broker.version() >= Version::V4_3 {
+            strict.push(Strategy::Native);
+        }
+        for said in ["classic", "existing", r#"{"x-max-length": 5}"#] {
+            for strategy in [Strategy::RetryQueues, Strategy::Service] {
+                let subscription = consumer(strategy, said).subscribe().await.unwrap();
+                subscription.close();
+                subscription.wait_closed().await.unwrap();
+            }
+        }
+        let arguments = vhost.queue(QUEUE).await.unwrap().arguments().clone();
+        assert_eq!(arguments.len(), 1, "nothing changes it: {arguments:?}");
+        for strategy in strict {
+            for said in ["existing", r#"{"x-max-priority": 5}"#] {
+                let error = consumer(strategy, said).subscribe().await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Mismatch, "{said}: {error}");
+                assert!(error.to_string().contains("retry-queues"), "{error}");
+            }
+            amqp.delete(QUEUE).await;
+            drop(consumer(strategy, "quorum").subscribe().await.unwrap());
+            // What it was made with, but for an argument that it lacks.
+            let error = consumer(strategy, r#"{"x-expires": 7200000}"#)
+                .subscribe()
+                .await;
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+            assert!(error.to_string().contains("x-expires"), "{error}");
+            consumer(strategy, "existing").subscribe().await.unwrap();
+        }
     })
     .await;
 }
