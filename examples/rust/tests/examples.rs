@@ -54,10 +54,10 @@ impl Example {
         }
     }
 
-    /// As Ctrl-C does.
-    async fn interrupt(&self) {
+    /// `-INT`, as Ctrl-C does, or `-TERM`.
+    async fn signal(&self, which: &str) {
         let id = self.child.id().expect("it runs").to_string();
-        let sent = Command::new("kill").args(["-INT", &id]).status().await;
+        let sent = Command::new("kill").args([which, &id]).status().await;
         assert!(sent.expect("there is `kill`").success());
     }
 
@@ -106,7 +106,7 @@ async fn the_first_consumer_gets_what_is_published() {
                 .until(&format!("attempt {attempt} of order 7"))
                 .await;
         }
-        consumer.interrupt().await;
+        consumer.signal("-TERM").await;
         consumer.end().await;
         assert_eq!(amqp.depth("orders").await, Some(0));
     })
@@ -209,7 +209,7 @@ async fn the_web_service_publishes_consumes_and_ends_in_order() {
             &metrics,
             &["retryrmq_messages_delivered_total", "example.web"],
         );
-        service.interrupt().await;
+        service.signal("-INT").await;
         has_all(&service.end().await, &["ended"]);
     })
     .await;
