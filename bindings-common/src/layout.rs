@@ -15,7 +15,7 @@
 //! property  number u8, then a text (size u8, bytes), delivery mode or priority (u8), or timestamp (u64)
 //! ```
 //!
-//! Numbers are little-endian. Headers are a table as in [`amqp_table`](crate::amqp_table). What is missing has no bytes; flags tell it
+//! Numbers are little-endian. Headers are a table as in [`amqp_table`]. What is missing has no bytes; flags tell it
 //! from what is empty. Bodies that are too large for the batch are outside: one that keeps a message must not keep all others.
 //!
 //! A reader steps over a message by its size, and finds the body at its end. The history is in the headers; [`history`] reads it for whoever
