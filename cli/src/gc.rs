@@ -46,6 +46,10 @@ pub(crate) struct Options {
     #[arg(long)]
     seen_empty: bool,
 
+    /// Nobody retries their messages any more: no waiting queue stays
+    #[arg(long, conflicts_with_all = ["retry", "setup"])]
+    off: bool,
+
     /// Only say which
     #[arg(long)]
     dry_run: bool,
@@ -61,6 +65,7 @@ Examples:
   retryrmq gc orders --retry 'fixed(5s)' --was 'list(7s, 70s)'
   rabbitmqctl list_queues -p VHOST name messages     look first, and if it says 0:
   retryrmq gc orders --seen-empty
+  retryrmq gc orders --off --was 'fixed(5s)'         after retries were turned off
   retryrmq gc --setup retries.toml --yes
 
 It finds the queues of the policies that are named, of the default policy, and of delays that
@@ -119,7 +124,7 @@ fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
         return Ok(wanted);
     }
     let mut kept = policies(&options.retry)?;
-    if kept.is_empty() {
+    if kept.is_empty() && !options.off {
         kept.push(Policy::default());
     }
     wanted.extend(
@@ -131,11 +136,12 @@ fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
     Ok(wanted)
 }
 
-/// The delays whose queues stay. The detour is among them: a consumer declares it with the others.
+/// The delays whose queues stay. The detour is among them: a consumer declares it with the others. Without a policy there is no consumer.
 fn kept(policies: &[Policy]) -> BTreeSet<Duration> {
     const DETOUR: Duration = Duration::from_millis(100);
     let delays = policies.iter().flat_map(Policy::delays);
-    delays.chain([DETOUR]).collect()
+    let detour = (!policies.is_empty()).then_some(DETOUR);
+    delays.chain(detour).collect()
 }
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {

@@ -74,6 +74,18 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
             assert_eq!(after.amqp.depth("orders.retry.7000").await, None);
             assert_eq!(after.amqp.depth("orders.retry.60000").await, Some(0));
             assert_eq!(after.amqp.depth("orders.retry.120000").await, Some(1));
+            let off = ["--json", "gc", QUEUE, "--off", "--was=list(1m, 2m)"];
+            let off = [&off[..], &["--seen-empty", "--yes"]].concat();
+            let off = after.run(&off).await.exits(0).lines();
+            let expected = [
+                ("orders.retry.60000", "deleted"),
+                ("orders.retry.120000", "in_use"),
+                ("orders.retry.100", "deleted"),
+            ];
+            for (name, word) in expected {
+                assert_eq!(verdict(&off, name), word, "{name}");
+            }
+            assert_eq!(after.amqp.depth(PARKED).await, Some(0), "it is kept");
         }
     })
     .await;
