@@ -46,7 +46,7 @@ func (w *workers) attempt(m *Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running--
-	w.handled++
+	w.count(m)
 	w.acknowledge(m)
 }
 
@@ -163,7 +163,7 @@ func (a *attempt) leave() {
 	if a.inside == 0 {
 		w.running--
 		w.settled--
-		w.handled++
+		w.count(a.m)
 	}
 }
 

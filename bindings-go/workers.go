@@ -39,8 +39,9 @@ type workers struct {
 	mu      sync.Mutex
 	work    sync.Cond
 	ready   []*Message
-	quick   bool // handlers so quick that waking another goroutine would take longer
-	slow    bool // one takes long, which the core does not know yet
+	quick   bool     // handlers so quick that waking another goroutine would take longer
+	slow    bool     // one takes long, which the core does not know yet
+	watched *Message // first of its batch: while its handler runs, further messages are taken one by one
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
@@ -207,7 +208,7 @@ func (w *workers) next() *Message {
 // Fetches messages, and waits for them if it must. Passes acknowledgements to the core in the same call.
 func (w *workers) take() {
 	w.taking = true
-	acks, slow := w.acks, w.slow
+	acks, slow := w.acks, w.slow || w.watched != nil
 	w.acks, w.spare, w.slow = w.spare, nil, false
 	w.mu.Unlock()
 	var messages []*Message
@@ -230,6 +231,17 @@ func (w *workers) take() {
 		return
 	}
 	w.ready = messages
+	if w.watched == nil && len(messages) > 0 {
+		w.watched = messages[0]
+	}
+}
+
+// A handler has ended. The caller holds the lock.
+func (w *workers) count(m *Message) {
+	w.handled++
+	if m == w.watched {
+		w.watched = nil
+	}
 }
 
 // Passes the acknowledgements to the core. The caller holds the lock, which this releases meanwhile.

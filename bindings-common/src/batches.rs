@@ -14,12 +14,19 @@ const ENOUGH: usize = 4;
 /// How many messages to take next, for one who takes one batch after the other. Few while handlers are slow, so that none waits here that
 /// another consumer could handle, and few run for nothing after a lost connection. More while they are quick: then taking messages does not
 /// slow them down.
+///
+/// Handlers that wait return at once, so the time between two batches does not tell how quick they are. One of them is therefore watched:
+/// that of the first message of a batch, until it ends; then that of the first message of the next batch.
 #[derive(Debug)]
 pub struct BatchSize {
     size: usize,
     /// The last batch: when, how many messages, and whether there may have been more.
     last: Option<(Instant, usize)>,
     full: bool,
+    /// Since when a handler is watched, and how many messages its batch had.
+    watched: Option<(Instant, usize)>,
+    /// Whether the last one that was watched was quick.
+    quick: bool,
 }
 
 impl Default for BatchSize {
@@ -28,18 +35,33 @@ impl Default for BatchSize {
             size: 1,
             last: None,
             full: false,
+            watched: None,
+            quick: false,
         }
     }
 }
 
 impl BatchSize {
-    /// How many messages to take.
+    /// How many messages to take. `ended` is whether no handler is watched any more; where handlers run one after the other, that is so.
     #[must_use]
-    pub fn next(&self) -> usize {
+    pub fn next(&mut self, ended: bool, now: Instant) -> usize {
+        if let Some((since, count)) = self.watched {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let is_slow = now - since >= QUICK_BATCH.saturating_mul(count);
+            if ended {
+                (self.quick, self.watched) = (!is_slow, None);
+            } else if is_slow {
+                self.quick = false;
+            }
+        }
+        if !self.quick {
+            self.size = 1;
+        }
         self.size
     }
 
-    /// So many were taken. Returns whether the handlers of the batch before are so quick that waking another one would take longer.
+    /// So many were taken. If no handler was watched, that of the first one is now. Returns whether the handlers of the batch before are so
+    /// quick that waking another one would take longer.
     pub fn took(&mut self, count: usize, now: Instant) -> bool {
         let (passed, before) = self
             .last
@@ -51,13 +73,16 @@ impl BatchSize {
             self.size = (self.size * 2).min(MOST);
         }
         (self.last, self.full) = (Some((now, count)), full);
+        if count > 0 {
+            self.watched = self.watched.or(Some((now, count)));
+        }
         let handlers = u32::try_from(before).unwrap_or(u32::MAX);
         before >= ENOUGH && passed < QUICK_HANDLER.saturating_mul(handlers)
     }
 
     /// A handler takes long: the next batch is a single message.
     pub fn slow(&mut self) {
-        self.size = 1;
+        self.quick = false;
     }
 }
 
@@ -67,10 +92,20 @@ mod tests {
 
     /// Takes batches as large as may be, each this long after the last one. The sizes, and what is said of the handlers.
     fn taken(batches: &mut BatchSize, now: &mut Instant, each: &[Duration]) -> Vec<(usize, bool)> {
+        let ended = each.iter().map(|passed| (*passed, true));
+        taken_while(batches, now, &ended.collect::<Vec<_>>())
+    }
+
+    /// The same, each with whether the watched handler has ended.
+    fn taken_while(
+        batches: &mut BatchSize,
+        now: &mut Instant,
+        each: &[(Duration, bool)],
+    ) -> Vec<(usize, bool)> {
         each.iter()
-            .map(|passed| {
+            .map(|(passed, ended)| {
                 *now += *passed;
-                let size = batches.next();
+                let size = batches.next(*ended, *now);
                 (size, batches.took(size, *now))
             })
             .collect()
@@ -92,13 +127,13 @@ mod tests {
     fn a_batch_with_room_left_does_not_grow() {
         let (mut batches, mut now) = (BatchSize::default(), Instant::now());
         taken(&mut batches, &mut now, &[QUICKLY; 3]);
-        assert_eq!(batches.next(), 4);
+        assert_eq!(batches.next(true, now), 4);
         for _ in 0..3 {
             now += QUICKLY;
             batches.took(3, now);
         }
         // The first of them came after a full one.
-        assert_eq!(batches.next(), 8);
+        assert_eq!(batches.next(true, now), 8);
     }
 
     #[test]
@@ -116,6 +151,31 @@ mod tests {
         let (mut batches, mut now) = (BatchSize::default(), Instant::now());
         taken(&mut batches, &mut now, &[QUICKLY; 6]);
         batches.slow();
-        assert_eq!(batches.next(), 1);
+        assert_eq!(batches.next(false, now), 1);
+    }
+
+    /// They return at once, and take long: what is taken beyond what they handle would run for nothing after a lost connection.
+    #[test]
+    fn handlers_that_wait_get_single_messages_until_one_of_them_was_quick() {
+        let (mut batches, mut now) = (BatchSize::default(), Instant::now());
+        let long = Duration::from_millis(500);
+        let mut each = vec![(QUICKLY, true)];
+        each.extend([(QUICKLY, false); 15]);
+        // The first one ends, and with it all others.
+        each.push((long, true));
+        each.extend([(QUICKLY, false); 15]);
+        let sizes = taken_while(&mut batches, &mut now, &each);
+        assert!(sizes.iter().all(|(size, _)| *size == 1), "{sizes:?}");
+        now += long;
+        assert_eq!(batches.next(true, now), 1);
+        batches.took(1, now);
+        let quick = taken(&mut batches, &mut now, &[QUICKLY; 8]);
+        assert_eq!(quick.last().map(|(size, _)| *size), Some(64), "{quick:?}");
+        // One that hangs from then on.
+        let hangs = taken_while(&mut batches, &mut now, &[(QUICKLY, false), (long, false)]);
+        assert_eq!(
+            hangs.iter().map(|(size, _)| *size).collect::<Vec<_>>(),
+            [64, 1]
+        );
     }
 }

@@ -62,7 +62,7 @@ export interface Client {
 
 /** @internal */
 export interface Subscription {
-  take(): Batch | null
+  take(ended: boolean): Batch | null
   listen(bridge: Bridge, id: number): 'some' | 'none' | 'ended'
   settle(handled: Float64Array, count: number, others: Uint8Array | null): void
   giveBack(tokens: Float64Array): void

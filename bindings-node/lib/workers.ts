@@ -69,6 +69,8 @@ export class Workers {
 
   #ready: Message[] = []
   #next = 0
+  /** Whose handler tells how many messages to take. */
+  #watched: Message | undefined
 
   #running = 0
   #begun = 0
@@ -179,11 +181,13 @@ export class Workers {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
     // There are no messages until the bridge says so, and this is called after every handler.
     if (this.#listening) return undefined
-    const batch = this.#subscription.take()
+    const batch = this.#subscription.take(this.#watched === undefined)
     if (batch === null) return undefined
     this.#ready = this.#read(batch)
     this.#next = 1
-    return this.#ready[0]
+    const first = this.#ready[0]
+    this.#watched ??= first
+    return first
   }
 
   /** The messages of a batch. After an error here they are requeued, because nobody else knows them. */
@@ -299,6 +303,7 @@ export class Workers {
     if (isSignal(value)) return this.#failed(message, value)
     const error = value === undefined ? undefined : undone(value)
     if (error !== undefined) return this.#failed(message, error)
+    if (message === this.#watched) this.#watched = undefined
     this.#handled[this.#count++] = tokenOf(message)
     if (this.#count >= ACKS) this.flush()
     else this.#flushSoon()
@@ -313,6 +318,7 @@ export class Workers {
   }
 
   #settle(message: Message, end: End): void {
+    if (message === this.#watched) this.#watched = undefined
     writeEnd(this.#others, tokenOf(message), end)
     if (this.#others.length >= ENDS) this.flush()
     else this.#flushSoon()

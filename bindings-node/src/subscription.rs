@@ -92,17 +92,20 @@ impl Subscription {
 
 #[napi]
 impl Subscription {
-    /// Messages that have arrived, as many as are good at once; `null` if there are none. Never waits.
+    /// Messages that have arrived, as many as are good at once; `null` if there are none. Never waits. `ended` is whether the handler that is
+    /// watched has ended, if there is one; if so, that of the first message is watched now.
     #[napi(catch_unwind)]
     pub fn take<'env>(
         &mut self,
         env: &'env Env,
+        ended: bool,
     ) -> Result<Either<Batch<'env>, napi::bindgen_prelude::Null>> {
-        let messages = self.inner.try_next_batch(self.size.next());
+        let now = Instant::now();
+        let messages = self.inner.try_next_batch(self.size.next(ended, now));
         if messages.is_empty() {
             return Ok(Either::B(napi::bindgen_prelude::Null));
         }
-        self.size.took(messages.len(), Instant::now());
+        self.size.took(messages.len(), now);
         let taken = Taken {
             inner: &self.inner,
             tokens: messages.iter().map(|delivery| delivery.token).collect(),

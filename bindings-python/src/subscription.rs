@@ -95,24 +95,22 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
-    /// Messages that have arrived. Never waits.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let mut size = self.size();
-        let batch = self
-            .of
-            .0
-            .subscription
-            .try_next_batch(size.next().min(self.most));
+    /// Messages that have arrived. Never waits. `ended` is whether the handler that is watched has ended, if there is one; if so, that of the
+    /// first message is watched now.
+    fn take<'py>(&self, py: Python<'py>, ended: bool) -> PyResult<Bound<'py, PyList>> {
+        let (mut size, now) = (self.size(), Instant::now());
+        let most = size.next(ended, now).min(self.most);
+        let batch = self.of.0.subscription.try_next_batch(most);
         if !batch.is_empty() {
-            size.took(batch.len(), Instant::now());
+            size.took(batch.len(), now);
         }
         drop(size);
         self.of.messages(py, batch)
     }
 
-    /// Waits for messages, for at most `seconds`. Empty if none came, or no more will come.
+    /// Waits for messages, for at most `seconds`. Empty if none came, or no more will come. All handlers of the last batch have ended.
     fn take_blocking<'py>(&self, py: Python<'py>, seconds: f64) -> PyResult<Bound<'py, PyList>> {
-        let most = self.size().next().min(self.most);
+        let most = self.size().next(true, Instant::now()).min(self.most);
         let batch = self.of.arrived(py, most, seconds)?;
         self.size().took(batch.len(), Instant::now());
         self.of.messages(py, batch)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import Broker, eventually, soon
+from retryrmq._loop_workers import LoopWorkers
 
 
 @pytest.mark.parametrize("how", ["idle", "busy", "iterating"])
@@ -51,6 +52,32 @@ def test_a_closed_loop_lets_go_of_its_messages(broker: Broker, how: str) -> None
         with client.consume(queue, lambda msg: seen.append(msg.text()), dlx=True):
             client.publish(queue, "new")
             eventually("all of them come to somebody else", lambda: sorted(seen) == ["a", "b", "c", "new"])
+
+
+def test_handlers_that_wait_are_given_no_messages_that_they_cannot_begin(broker: Broker) -> None:
+    queue = broker.queue()
+
+    async def main() -> None:
+        begun: list[str] = []
+        end = asyncio.Event()
+
+        async def handle(msg: retryrmq.Message) -> None:
+            begun.append(msg.text())
+            await end.wait()
+
+        async with retryrmq.connect(broker.url) as client:
+            async with client.consume(queue, dlx=True):
+                pass
+            for number in range(40):
+                await client.publish(queue, str(number))
+            async with client.consume(queue, handle, dlx=True, concurrency=12) as consumer:
+                await soon("as many have begun as may run", lambda: len(begun) == 12)
+                workers = consumer._workers
+                assert isinstance(workers, LoopWorkers) and not workers._ready
+                end.set()
+                await soon("all are handled", lambda: consumer.stats().acked == 40)
+
+    asyncio.run(main())
 
 
 async def sleeps() -> None:

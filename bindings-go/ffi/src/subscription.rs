@@ -84,7 +84,7 @@ impl Subscription {
             if slow {
                 size.slow();
             }
-            size.next()
+            size.next(true, Instant::now())
         };
         let mut batch = self.inner.try_next_batch(most);
         if batch.is_empty() {

@@ -67,6 +67,26 @@ test('handlers that end ask for no messages where there are none', async (t) => 
   assert.equal(takes.length, 0)
 })
 
+test('handlers that wait are given no messages that they cannot begin', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  await publish(rmq, orders, 40)
+  const takes = calls(t, native.Subscription, 'take')
+  const end = deferred()
+  let begun = 0
+  const consumer = await rmq.consume({ queue: orders, concurrency: 12 }, () => {
+    begun++
+    return end.promise
+  })
+  await until('as many have begun as may run', () => begun === 12)
+  let taken = 0
+  for (const { result } of takes.filter(({ result }) => result !== null)) {
+    for (let at = 0; at < result.messages.length; at += result.messages.readUInt32LE(at)) taken++
+  }
+  assert.equal(taken, 12)
+  end.resolve()
+  await until('all are handled', () => consumer.stats().acked === 40)
+})
+
 test('numbers of operations and subscriptions have no end', async (t) => {
   const orders = await queue(t)
   const far = 2 ** 33
@@ -84,7 +104,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   assert.equal(subscription.listen(bridge, far + 3), 'none')
   await publish(await client(t), orders, 1)
   await until('it is told to look', () => heard.some((news) => news.ready?.includes(far + 3)))
-  const token = Number(subscription.take().messages.readBigUInt64LE(8))
+  const token = Number(subscription.take(true).messages.readBigUInt64LE(8))
   const failed = Buffer.alloc(8 + 1 + 8 + 4 + 4 + 4 + 4)
   failed.writeDoubleLE(token)
   failed.write('r', 8)

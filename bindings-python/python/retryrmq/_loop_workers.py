@@ -89,6 +89,8 @@ class LoopWorkers:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._batches = subscription.batches()
+        #: Whose handler tells how many messages to take.
+        self._watched: Message | None = None
         self._ready: deque[Message] = deque()
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -233,9 +235,11 @@ class LoopWorkers:
         if not self._ready:
             if self._ended or self._subscription.is_closing:
                 return None  # no new attempts while closing
-            batch = self._batches.take()
+            batch = self._batches.take(self._watched is None)
             if not batch:
                 return None
+            if self._watched is None:
+                self._watched = batch[0]
             self._ready.extend(batch)
         return self._ready.popleft()
 
@@ -276,7 +280,11 @@ class LoopWorkers:
             task.mark = object()
             within.set(task.mark)
             context = contextvars.copy_context()
-            await self._attempt(message, task)
+            try:
+                await self._attempt(message, task)
+            finally:
+                if message is self._watched:
+                    self._watched = None
             task.mark = None
             if task.torn_down or _is_changed(context) or task.is_cancelled:
                 return  # the next worker has a fresh context
