@@ -40,8 +40,8 @@ use crate::{
     publish::{Publish, Publisher},
     telemetry::{Counters, Metrics},
     topology::{
-        Finding, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait, Waits, apply,
-        check_waiting, warn_of_parking, warn_of_unseen,
+        Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait, Waits,
+        apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     waiting::Waiting,
 };
@@ -455,26 +455,11 @@ impl Client {
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
         self.same_process()?;
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
-        // If the broker allows few channels per connection, use several connections, one after the other.
-        let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
-        let mut findings = Ok(Vec::with_capacity(plan.items.len()));
-        for (number, items) in plan.items.chunks(at_a_time).enumerate() {
-            if number > 0 {
-                connection.close().await;
-                connection = Connection::open(&self.0.addresses, "topology").await?;
-            }
-            let items = Plan {
-                items: items.to_vec(),
-            };
-            let found = apply(&connection, &items, mode).await;
-            findings = findings.and_then(|mut findings: Vec<_>| {
-                findings.extend(found?);
-                Ok(findings)
-            });
-            if findings.is_err() {
-                break;
-            }
-        }
+        let mut lacking = Lacking::default();
+        let found = self
+            .examined(&mut connection, plan, mode, &mut lacking)
+            .await;
+        let findings = lacking.or(found);
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {
@@ -487,6 +472,26 @@ impl Client {
         }
         connection.close().await;
         findings
+    }
+
+    /// If the broker allows few channels per connection, uses several connections, one after the other.
+    async fn examined(
+        &self,
+        connection: &mut Connection,
+        plan: &Plan,
+        mode: Mode,
+        lacking: &mut Lacking,
+    ) -> Result<Vec<Finding>> {
+        let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
+        let mut findings = Vec::with_capacity(plan.items.len());
+        for (number, items) in plan.items.chunks(at_a_time).enumerate() {
+            if number > 0 {
+                connection.close().await;
+                *connection = Connection::open(&self.0.addresses, "topology").await?;
+            }
+            findings.extend(apply_some(connection, items, mode, lacking).await?);
+        }
+        Ok(findings)
     }
 
     /// Counts the connections that were lost and re-made.

@@ -7,7 +7,7 @@ use lapin::{
 };
 
 use super::{
-    Item, Missing, Plan, QueueType, foreign,
+    Item, Lacking, Missing, Plan, QueueType, foreign,
     plan::{field_table, name},
 };
 use crate::{
@@ -68,15 +68,26 @@ pub(crate) async fn apply(
     plan: &Plan,
     mode: Mode,
 ) -> Result<Vec<Finding>> {
+    let mut lacking = Lacking::default();
+    let found = apply_some(connection, &plan.items, mode, &mut lacking).await;
+    lacking.or(found)
+}
+
+/// As [`apply`], for some items of a plan. What `Require` lacks is added to `lacking`, and is no finding.
+pub(crate) async fn apply_some(
+    connection: &Connection,
+    items: &[Item],
+    mode: Mode,
+    lacking: &mut Lacking,
+) -> Result<Vec<Finding>> {
     let mut broker = Broker {
         connection,
         channel: None,
         told: None,
         services: None,
     };
-    let mut findings = Vec::with_capacity(plan.items.len());
-    let mut lacking = Vec::new();
-    for item in &plan.items {
+    let mut findings = Vec::with_capacity(items.len());
+    for item in items {
         let found = match item {
             Item::Queue {
                 name,
@@ -117,7 +128,7 @@ pub(crate) async fn apply(
         };
         let status = match found {
             Err(error) if mode == Mode::Require && error.kind() == ErrorKind::QueueNotFound => {
-                lacking.push((item, error));
+                lacking.add(item, error);
                 continue;
             }
             found => found?,
@@ -132,19 +143,7 @@ pub(crate) async fn apply(
     if let Some(channel) = broker.channel.take() {
         channel.close().await;
     }
-    lacking.sort_by_key(|(item, _)| !item.is_work_queue());
-    let mut lacking = lacking.into_iter();
-    let Some((_, first)) = lacking.next() else {
-        return Ok(findings);
-    };
-    let others: Vec<_> = lacking
-        .map(|(item, _)| format!("`{}`", item.name()))
-        .collect();
-    if others.is_empty() {
-        return Err(first);
-    }
-    let said = format!("{first}; these are missing, too: {}", others.join(", "));
-    Err(first.saying(said))
+    Ok(findings)
 }
 
 /// A queue that is looked for.

@@ -11,6 +11,7 @@ mod apply;
 mod dead_letter;
 mod delayed_exchange;
 mod foreign;
+mod lacking;
 mod maker;
 mod native;
 mod parking;
@@ -26,9 +27,10 @@ mod waits;
 mod work_queue;
 
 pub use apply::{Finding, Status};
-pub(crate) use apply::{Mode, apply};
+pub(crate) use apply::{Mode, apply, apply_some};
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use foreign::lacked;
+pub(crate) use lacking::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,

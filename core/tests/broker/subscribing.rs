@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, ClientOptions, ErrorKind, QueueType, Status};
-use retryrmq_harness::{self as harness, eventually, on_every_broker, on_every_queue_type};
+use retryrmq::{Client, ClientOptions, ErrorKind, QueueType, Status, Strategy};
+use retryrmq_harness::{
+    self as harness, Amqp, Broker, eventually, lapin, on_every_broker, on_every_broker_where,
+    on_every_queue_type,
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -168,6 +171,65 @@ async fn without_dlx_or_without_declare_nothing_is_made() {
     .await;
 }
 
+/// Another thing helps for each.
+#[tokio::test]
+async fn a_missing_service_is_told_besides_a_missing_work_queue() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect(&vhost).await;
+        let consumer = client.consumer(QUEUE).dlx(true).declare(false);
+        let why = refused(
+            consumer.strategy(Strategy::Service).subscribe().await,
+            ErrorKind::QueueNotFound,
+        );
+        assert!(
+            why.starts_with("the queue `orders` does not exist; declare it"),
+            "{why}"
+        );
+        assert!(
+            why.contains("`retryrmq.handover` does not exist") && why.contains("start the service"),
+            "{why}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_ends_the_search_does_not_hide_what_is_missing() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let consumer = client.consumer(QUEUE).dlx(true).declare(false);
+        let plan = consumer.plan().unwrap();
+        let (held, missing) = plan.items.split_last().unwrap();
+        let _alone = held_alone(&amqp, held.name()).await;
+        let why = refused(consumer.subscribe().await, ErrorKind::QueueNotFound);
+        for item in missing {
+            assert!(why.contains(&format!("`{}`", item.name())), "{why}");
+        }
+        let (_, end) = why.split_once("the search for the others ended: ").unwrap();
+        assert!(end.contains(&format!("`{}`", held.name())), "{why}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn all_that_is_missing_is_named_on_a_broker_with_few_channels() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["channel_max = 16"]).await;
+        let client = Client::connect(node.url()).await.unwrap();
+        let consumer = client.consumer(QUEUE).dlx(true).declare(false);
+        let plan = consumer.plan().unwrap();
+        let why = refused(consumer.subscribe().await, ErrorKind::QueueNotFound);
+        assert!(why.starts_with("the queue `orders` does not"), "{why}");
+        for item in plan.items {
+            assert!(why.contains(&format!("`{}`", item.name())), "{why}");
+        }
+        client.close().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_waiting_queue_with_other_arguments_is_named() {
     on_every_queue_type(|broker, kind| async move {
@@ -210,21 +272,26 @@ async fn waiting_queues_of_another_type_are_named() {
     .await;
 }
 
+/// Makes a queue that only this connection may use.
+async fn held_alone(amqp: &Amqp, queue: &str) -> lapin::Channel {
+    let alone = lapin::options::QueueDeclareOptions {
+        exclusive: true,
+        ..Default::default()
+    };
+    let channel = amqp.new_channel().await;
+    channel
+        .queue_declare(queue.into(), alone, lapin::types::FieldTable::default())
+        .await
+        .unwrap();
+    channel
+}
+
 #[tokio::test]
 async fn a_queue_that_somebody_else_holds_alone_is_told_as_such() {
     on_every_broker(|broker| async move {
-        use harness::lapin::{options::QueueDeclareOptions, types::FieldTable};
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let alone = QueueDeclareOptions {
-            exclusive: true,
-            ..Default::default()
-        };
-        let channel = amqp.new_channel().await;
-        channel
-            .queue_declare(QUEUE.into(), alone, FieldTable::default())
-            .await
-            .unwrap();
+        let _alone = held_alone(&amqp, QUEUE).await;
         for dlx in [false, true] {
             let consumer = client.consumer(QUEUE).dlx(dlx);
             let why = refused(consumer.subscribe().await, ErrorKind::AccessRefused);
