@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, LazyLock, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -221,6 +221,8 @@ impl Client {
                 counted(&reconnects),
             )
         };
+        // For all tries.
+        let are_in_env = LazyLock::new(Addresses::are_in_env);
         let mut pause = FIRST_PAUSE;
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
@@ -229,7 +231,8 @@ impl Client {
                 let (publishing, _) = open(PUBLISH).await?;
                 Ok::<_, Error>((Arc::new(consuming), Arc::new(publishing), server))
             };
-            match opened.await.map_err(|error| addresses.explained(error)) {
+            let opened = opened.await;
+            match opened.map_err(|error| addresses.explained(error, || *are_in_env)) {
                 Err(error) if options.wait && error.is_transient() => {
                     warn!(address = %addresses, %error, "the broker is not there yet; trying again");
                 }

@@ -133,15 +133,16 @@ impl Addresses {
         }
     }
 
-    /// The error of a first connection. If nothing answers at the default address, it says where another address would come from.
-    pub(crate) fn explained(&self, error: Error) -> Error {
-        let variable = std::env::var_os(VARIABLE);
-        self.explained_with(error, variable.is_some_and(|url| !url.is_empty()))
+    /// Whether [`from_env`](Self::from_env) reads addresses from the environment.
+    pub(crate) fn are_in_env() -> bool {
+        std::env::var_os(VARIABLE).is_some_and(|url| !url.to_string_lossy().trim().is_empty())
     }
 
-    fn explained_with(&self, error: Error, is_set: bool) -> Error {
-        let is_default = DEFAULT.parse().is_ok_and(|default| self.all == [default]);
-        if is_set || !is_default || error.kind() != ErrorKind::Unreachable {
+    /// The error of a first connection. If nothing answers at the default address, it says where another address would come from.
+    /// `are_in_env` is asked last: reading the environment races with a host language that sets it.
+    pub(crate) fn explained(&self, error: Error, are_in_env: impl FnOnce() -> bool) -> Error {
+        let is_default = || DEFAULT.parse().is_ok_and(|default| self.all == [default]);
+        if error.kind() != ErrorKind::Unreachable || !is_default() || are_in_env() {
             return error;
         }
         let said = format!("{error}; this is the default address, and {VARIABLE} is not set");
@@ -240,23 +241,24 @@ mod tests {
 
     #[test]
     fn only_the_default_address_is_explained() {
-        let told = |url: &str, kind, is_set| {
+        let told = |url: &str, kind, is_set: Option<bool>| {
             let all: Addresses = url.parse().unwrap();
-            let error = all.explained_with(Error::new(kind, "it failed"), is_set);
+            let asked = || is_set.expect("the environment is not read");
+            let error = all.explained(Error::new(kind, "it failed"), asked);
             assert_eq!(error.kind(), kind);
             error.to_string()
         };
         let silent = ErrorKind::Unreachable;
         assert_eq!(
-            told(DEFAULT, silent, false),
+            told(DEFAULT, silent, Some(false)),
             "it failed; this is the default address, and RETRYRMQ_URL is not set"
         );
         let refused = ErrorKind::AuthenticationFailed;
         for said in [
-            told(DEFAULT, silent, true),
-            told(DEFAULT, refused, false),
-            told("amqp://localhost:5673", silent, false),
-            told("amqp://localhost,other", silent, false),
+            told(DEFAULT, silent, Some(true)),
+            told(DEFAULT, refused, None),
+            told("amqp://localhost:5673", silent, None),
+            told("amqp://localhost,other", silent, None),
         ] {
             assert_eq!(said, "it failed");
         }
