@@ -129,9 +129,13 @@ impl fmt::Display for Sentence<'_> {
         if let Follows::Deferred(delay) = self.follows {
             return write!(f, " is deferred; again in {}", format_duration(delay));
         }
-        let of_type = shown(self.error_type);
-        let colon = if of_type.is_empty() { "" } else { ": " };
-        write!(f, " failed: {of_type}{colon}{}; ", shown(self.error))?;
+        f.write_str(" failed: ")?;
+        let rest = self.error.strip_prefix(self.error_type);
+        // Some errors begin with their type, such as a panic in Go.
+        if !self.error_type.is_empty() && !rest.is_some_and(|rest| rest.starts_with(':')) {
+            write!(f, "{}: ", shown(self.error_type))?;
+        }
+        write!(f, "{}; ", shown(self.error))?;
         match self.follows {
             Follows::Retried(delay) => write!(f, "retry in {}", format_duration(delay)),
             Follows::HandedOver => f.write_str("handed over to the service"),
@@ -214,5 +218,28 @@ fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MOST) {
         Some((end, _)) => Cow::Owned(format!("{}…", visible::line(&text[..end]))),
         None => visible::line(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_is_said_once() {
+        for (error_type, error, said) in [
+            ("panic", "panic: no such id", "panic: no such id"),
+            ("panic", "panicked", "panic: panicked"),
+            ("", "no answer", "no answer"),
+            ("", ": no answer", ": no answer"),
+        ] {
+            let sentence = Sentence {
+                error_type,
+                error,
+                ..Sentence::example(Follows::Rejected)
+            };
+            let said = format!("attempt 1 of message 4711 in orders failed: {said}; rejected");
+            assert_eq!(sentence.to_string(), said);
+        }
     }
 }
