@@ -186,7 +186,8 @@ fn events() -> String {
     );
     let mut out = format!(
         "# Events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
-         Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\n\n| event | when | other fields |\n|---|---|---|\n"
+         Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\nThe error \
+         of an attempt has at most 1024 bytes, as on the message: the middle of a longer text is left out.\n\n| event | when | other fields |\n|---|---|---|\n"
     );
     for (event, said) in table::events() {
         let said: Vec<_> = said

@@ -2,6 +2,11 @@
 
 use std::{fmt, time::Duration};
 
+use super::stamp::cut_middle;
+
+/// The most bytes of an error that messages and events keep.
+const ERROR_MAX: usize = 1024;
+
 /// Why and how an attempt failed. It is written into the error headers of the copy, and into the record of a parked message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,6 +52,11 @@ impl Failure {
     pub fn with_stack(mut self, stack: impl Into<String>) -> Self {
         self.stack = Some(stack.into());
         self
+    }
+
+    /// Its error as messages and events have it.
+    pub(crate) fn written(&self) -> String {
+        cut_middle(&self.error, ERROR_MAX)
     }
 }
 

@@ -33,7 +33,6 @@ pub(crate) struct Stamp<'a> {
     pub(crate) budget: usize,
 }
 
-const ERROR_MAX: usize = 1024;
 const TYPE_MAX: usize = 255;
 const HISTORY_MAX: usize = 8 * 1024;
 const STACK_MAX: usize = 16 * 1024;
@@ -271,7 +270,7 @@ impl Stamp<'_> {
         }
         let first = self.state.first_failed_at.unwrap_or(self.now);
         insert(table, headers::FIRST_FAILED_AT, AMQPValue::Timestamp(first));
-        let error = cut_middle(&failure.error, ERROR_MAX);
+        let error = failure.written();
         insert(table, headers::ERROR, long(&error));
         if failure.error_type.is_empty() {
             remove(table, headers::ERROR_TYPE);
@@ -450,7 +449,7 @@ fn fingerprint_of(table: &FieldTable) -> String {
 }
 
 /// Keeps the beginning and the end of a text, which have an error's cause and place.
-fn cut_middle(text: &str, max: usize) -> String {
+pub(super) fn cut_middle(text: &str, max: usize) -> String {
     const MARK: &str = " … ";
     if text.len() <= max {
         return text.to_owned();

@@ -24,7 +24,7 @@ pub enum Event {
         attempt: u32,
         /// How long it waits.
         delay: Duration,
-        /// The error of this attempt.
+        /// The error of this attempt, at most 1024 bytes.
         error: String,
     },
     /// A handler deferred a message.
@@ -48,7 +48,7 @@ pub enum Event {
         attempt: u32,
         /// Why it was parked.
         reason: ParkReason,
-        /// The error of the last failure.
+        /// The error of the last failure, at most 1024 bytes.
         error: String,
     },
     /// With the strategy `service`: a failed message was handed over to the service, whose policy decides. Its original is acknowledged.
@@ -60,7 +60,7 @@ pub enum Event {
         message_id: Option<String>,
         /// The attempt that failed; 1 is the first delivery.
         attempt: u32,
-        /// The error of this attempt.
+        /// The error of this attempt, at most 1024 bytes.
         error: String,
     },
     /// With `dlx` off: a failed message was rejected without requeue. The queue's own dead-lettering decides.
@@ -70,7 +70,7 @@ pub enum Event {
         queue: String,
         /// The message's id, if its publisher gave it one.
         message_id: Option<String>,
-        /// The error of this attempt.
+        /// The error of this attempt, at most 1024 bytes.
         error: String,
     },
     /// A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted.

@@ -65,7 +65,7 @@ impl Case<'_> {
                 queue: self.queue(),
                 message_id: self.received.message_id(),
                 attempt: state.attempt(),
-                error: failure.error.clone(),
+                error: failure.written(),
             },
         };
         self.to_the_service(&handover, state.crashes, &failure, event, Purpose::Next)
@@ -119,7 +119,7 @@ impl Case<'_> {
                     message_id: received.message_id(),
                     attempt: state.attempt(),
                     delay,
-                    error: failure.error.clone(),
+                    error: failure.written(),
                 };
                 self.wait(wait, event, |expiration| {
                     self.stamp().retry(retry, &failure, expiration)
@@ -168,7 +168,7 @@ impl Case<'_> {
         let event = Event::Rejected {
             queue: self.queue(),
             message_id: self.received.message_id(),
-            error: failure.error,
+            error: failure.written(),
         };
         Consequence::Return(Return::Reject, event)
     }
@@ -180,7 +180,7 @@ impl Case<'_> {
             message_id: self.received.message_id(),
             attempt: self.received.state.attempt(),
             reason,
-            error: failure.error.clone(),
+            error: failure.written(),
         };
         if !self.options.park {
             return Consequence::Drop(event);
