@@ -39,7 +39,7 @@ await consumer.close()
 
 for await (const it of rmq.parked(queue)) {
   const { messageId, history } = it.message
-  console.log(`drop ${messageId}: ${it.errorType || 'no type'}, ${history.length} attempts`)
+  console.log(`drop ${messageId}: ${it.errorType || 'no type'}, attempts: ${history.length}`)
   await it.drop()
 }
 await rmq.close()

@@ -34,7 +34,7 @@ const rmq = await connect()
 await consume(rmq, false, 3)
 
 for await (const it of rmq.parked(queue)) {
-  console.log(`parked ${it.message.messageId}: ${it.errorType} after ${it.attempts} attempts, ${it.message.text()}`)
+  console.log(`parked ${it.message.messageId}: ${it.errorType} after attempt ${it.attempts}, ${it.message.text()}`)
   console.log(`  ${it.stack?.split('\n')[1]?.trim()}`)
   if (it.message.json<Order>().price < 1) await it.drop() // not worth it
   else await it.replay() // back to the tail of its queue, counted from the start

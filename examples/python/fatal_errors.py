@@ -50,5 +50,5 @@ with retryrmq.connect_blocking() as client:
             all_parked.acquire()
     with client.parked(QUEUE) as parked:
         for it in parked:
-            print(f"drop {it.message.message_id}: {it.error_type or 'no type'}, {len(it.message.history)} attempts")
+            print(f"drop {it.message.message_id}: {it.error_type or 'no type'}, attempts: {len(it.message.history)}")
             parked.drop(it)

@@ -41,7 +41,7 @@ async def main() -> None:
         async with client.parked(QUEUE) as parked:
             async for it in parked:
                 print(
-                    f"parked {it.message.message_id}: {it.error_type} after {it.attempts} attempts, {it.message.text()}"
+                    f"parked {it.message.message_id}: {it.error_type} after attempt {it.attempts}, {it.message.text()}"
                 )
                 print(f"  in {(it.stack or '').strip().splitlines()[-2].strip()}")
                 if it.message.json()["price"] < 1:

@@ -69,6 +69,9 @@ Examples:
       --retry 'exponential(1s, factor=4, max=5m, jitter=0.2)'
   retryrmq simulate --rate 20/s --fail-rate 0.3 --poison 0.001 --svg retries.svg
 
+Among the attempts, `after` is the shortest time from a message's arrival to that
+attempt, and `on average` the mean of all messages that had it.
+
 What is not simulated: the time that the broker and the network take, consumers that
 crash, and rules. The strategy `native` brings messages back at the head of the queue,
 here they go to the tail.

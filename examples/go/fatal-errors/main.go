@@ -76,7 +76,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("drop %s: %s, %d attempts\n", it.Message.MessageID, cmp.Or(it.ErrorType, "no type"), it.Attempts)
+		fmt.Printf("drop %s: %s, attempts: %d\n", it.Message.MessageID, cmp.Or(it.ErrorType, "no type"), it.Attempts)
 		if err := it.Drop(context.Background()); err != nil {
 			log.Fatal(err)
 		}

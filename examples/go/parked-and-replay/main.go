@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("parked %s: %s after %d attempts, %s\n", it.Message.MessageID, it.Error, it.Attempts, it.Message.Body)
+		fmt.Printf("parked %s: %s after attempt %d, %s\n", it.Message.MessageID, it.Error, it.Attempts, it.Message.Body)
 		for line := range strings.Lines(it.Stack) {
 			if strings.HasPrefix(line, "main.price") {
 				fmt.Println("  in price")

@@ -149,8 +149,8 @@ async fn fatal_errors_are_parked_at_once() {
                 "unknown is parked after attempt 1, fatal: nobody has the number 0",
                 "negative is parked after attempt 1, requested: a negative total",
                 "unlucky is parked after attempt 3, exhausted: the database is restarting",
-                "drop unknown: UnknownCustomer, 1 attempts",
-                "drop unlucky: Error, 3 attempts",
+                "drop unknown: UnknownCustomer, attempts: 1",
+                "drop unlucky: Error, attempts: 3",
             ],
         );
     })
@@ -167,7 +167,7 @@ async fn what_was_parked_is_replayed() {
             &output,
             &[
                 "order-1 costs 9",
-                "parked order-2: an order without a discount after 2 attempts",
+                "parked order-2: an order without a discount after attempt 2",
                 "parked order-3",
                 "order-2 costs 20",
             ],

@@ -68,7 +68,7 @@ async fn main() -> retryrmq::Result<()> {
         let message = record.message();
         let id = message.message_id().unwrap_or_default();
         println!(
-            "drop {id}: {}, {} attempts",
+            "drop {id}: {}, attempts: {}",
             record.error_type, record.attempts
         );
         parked.discard(&record).await?;

@@ -18,7 +18,7 @@ async fn handle(message: Message) -> std::io::Result<()> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rmq = Client::from_env(ClientOptions::new()).await?;
-    let mut sigterm = signal(SignalKind::terminate())?;
+    let mut sigterm = signal(SignalKind::terminate())?; // on Unix
     let asked_to_stop = async {
         tokio::select! {
             _ = ctrl_c() => {}

@@ -67,7 +67,7 @@ async fn main() -> retryrmq::Result<()> {
         let message = record.message();
         let id = message.message_id().unwrap_or_default();
         println!(
-            "parked {id}: {} after {} attempts",
+            "parked {id}: {} after attempt {}",
             record.error, record.attempts
         );
         if id == "order-3" {
