@@ -106,7 +106,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         for finding in &findings {
             show(finding, output)?;
         }
-        output.line(&summary(&findings, ignored, &snapshot, &desk))?;
+        let all = place(snapshot.queue_count(), &desk.vhost, &options.queues);
+        output.line(&format!("{all}: {}", summary(&findings, ignored)))?;
         for unknown in &snapshot.unknown {
             output.note(&format!("note: {}", unknown.sentence()));
         }
@@ -164,21 +165,29 @@ fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
     output.line(&format!("  {} {}\n", output.dim("see"), finding.page()))
 }
 
-fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> String {
-    let queues = match snapshot.queue_count() {
+/// What was looked at. `asked` are the queues whose findings are told; if there are none, all are.
+fn place(count: usize, vhost: &str, asked: &[String]) -> String {
+    let queues = match count {
         1 => "1 queue".to_owned(),
         count => format!("{count} queues"),
     };
-    let place = format!(
-        "looked at {queues} in virtual host {}",
-        visible::line(&desk.vhost)
-    );
+    let of = match asked {
+        [] => String::new(),
+        asked => format!("{}, of ", visible::line(&asked.join(", "))),
+    };
+    format!(
+        "looked at {of}{queues} in virtual host {}",
+        visible::line(vhost)
+    )
+}
+
+fn summary(findings: &[Finding], ignored: usize) -> String {
     let ignored = match ignored {
         0 => String::new(),
         count => format!(", {count} ignored"),
     };
     if findings.is_empty() {
-        return format!("{place}: nothing found{ignored}");
+        return format!("nothing found{ignored}");
     }
     let codes: BTreeSet<Code> = findings.iter().map(|finding| finding.code).collect();
     let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
@@ -186,7 +195,7 @@ fn summary(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Des
         1 => "1 finding".to_owned(),
         count => format!("{count} findings"),
     };
-    format!("{place}: {things} ({}){ignored}", codes.join(", "))
+    format!("{things} ({}){ignored}", codes.join(", "))
 }
 
 pub(crate) fn finding_as_json(finding: &Finding) -> Value {
