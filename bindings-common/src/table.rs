@@ -82,7 +82,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "fatal",
             String::new(),
-            "Errors that a retry cannot fix: the message is parked at once. Needs `dlx`. In the command, exit status 65.",
+            "Errors that a retry cannot fix: the message is parked at once, as `fatal`. Needs `dlx`. In the command, exit status 65 parks at once, as `requested`.",
         ),
         (
             "declare",

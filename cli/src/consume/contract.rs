@@ -28,7 +28,7 @@ The contract with COMMAND
   How it ends decides:
 
     exit 0               done: the message is acknowledged
-    exit 65              hopeless: the message is parked (EX_DATAERR)
+    exit 65              hopeless: parked, as `requested` (EX_DATAERR)
     exit 75              not now: retry (EX_TEMPFAIL)
     any other, a signal  failed: retry
 
@@ -39,7 +39,8 @@ The contract with COMMAND
 
     retry-after: 30s     failed: come back in 30 s, whatever the policy says
     defer: 5s            come back in 5 s, no attempt is spent
-    park: why            hopeless: parked, with this as the error
+    park: why            hopeless: parked, as `requested`, with this as the
+                         error
 
   The last line there that is not empty decides, however the command ends; one
   that is not understood is a failed attempt. Nothing but the command itself
@@ -59,7 +60,8 @@ The contract with COMMAND
 
   The last line on standard error (before such a line) is what `parked ls`
   shows; its last 8 KiB are kept as the stack. The error's type, for rules,
-  is `exit status N`, `signal N`, or `HandlerTimeout` after --timeout.
+  is `exit status N`, `signal N`, or `HandlerTimeout` after --timeout; after
+  exit 0 there is none.
 
   After --timeout the whole process group is asked to end (SIGTERM), and what
   is left of it is killed when --grace is over. What a command that ended by
@@ -104,7 +106,7 @@ The contract with URL (--http)
   The answer decides:
 
     2xx                  done: the message is acknowledged
-    422 (--park-status)  hopeless: the message is parked
+    422 (--park-status)  hopeless: parked, as `requested`
     429, 503             not now: retry; after `Retry-After` (seconds or an
                          HTTP date), if the answer has it
     any other            failed: retry
@@ -151,8 +153,8 @@ Examples:
   retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'
 
 With --json: one object a line, each with `event`: consuming, handled, retried,
-deferred, parked, handed_over, rejected, detoured, already_handled,
+deferred, parked, handed_over, rejected, detoured, already_handled, replayed,
 publish_failed, requeued, disconnected, reconnected, login_refused, paused,
-resumed, draining, lines_dropped, and at the end `done` with counts. Names in them: queue,
-message_id, attempt, delay_ms, error, reason, crashes, pause_ms, ms (how long it
-took), running, lines.";
+resumed, draining, lines_dropped, and at the end `done` with counts. Names in
+them: queue, message_id, attempt, delay_ms, error, reason, crashes, pause_ms,
+ms (how long it took), running, lines.";

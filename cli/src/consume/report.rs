@@ -260,7 +260,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
                 name(message_id.as_deref())
             ),
         ),
-        Event::Replayed { message_id, .. } => ("replay", cyan, name(message_id.as_deref())),
+        Event::Replayed { message_id, .. } => ("replayed", cyan, name(message_id.as_deref())),
         Event::PublishFailed {
             message_id, error, ..
         } => (
@@ -328,4 +328,17 @@ fn as_json(event: &Event) -> Value {
     set("error", facts.error.map(|error| json!(error)));
     set("crashes", facts.crashes.map(|crashes| json!(crashes)));
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_does_not_read_as_what_we_do() {
+        let told = |event: &Event| for_people(event, 10).0;
+        let events = Event::one_of_each();
+        let replayed = events.iter().find(|event| event.name() == "replayed");
+        assert_eq!(replayed.map(told), Some("replayed"));
+    }
 }

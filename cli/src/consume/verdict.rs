@@ -110,6 +110,8 @@ fn of_the_pipe(said: &[u8]) -> Option<Result<Wish, String>> {
 /// The failure of a command that ended so, `text` being the tail of its standard error and `said` its own words.
 fn failure(ending: Ending, text: &str, said: Option<String>) -> Failure {
     let (error_type, plain) = match ending {
+        // Success tells nothing about what it asks for.
+        Ending::Exit(0) => (String::new(), "exit status 0".to_owned()),
         Ending::Exit(status) => (
             format!("exit status {status}"),
             format!("exit status {status}"),
@@ -310,6 +312,7 @@ mod tests {
                 panic!("parked")
             };
             assert_eq!(failure.error, "no such: x");
+            assert_eq!(failure.error_type.is_empty(), ending == Ending::Exit(0));
             assert_eq!(failure.stack.as_deref(), Some("busy\nretry-after: 3h"));
         }
     }
