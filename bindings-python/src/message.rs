@@ -1,6 +1,12 @@
 //! A message as a Python handler gets it. A value is converted when it is first looked at.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::SystemTime,
+};
 
 use pyo3::{
     Bound, Py, PyAny, PyErr, PyResult, Python,
@@ -28,6 +34,7 @@ pub(crate) struct Message {
     pub(crate) token: Token,
     /// Where it is settled; `None` for a message that was parked or is simulated.
     pub(crate) intake: Option<Arc<Intake>>,
+    settled: AtomicBool,
     body: PyOnceLock<Py<PyBytes>>,
     headers: PyOnceLock<Py<PyDict>>,
     _alive: Alive,
@@ -39,6 +46,7 @@ impl Message {
             inner,
             token,
             intake,
+            settled: AtomicBool::new(false),
             body: PyOnceLock::new(),
             headers: PyOnceLock::new(),
             _alive: Alive::new(Kind::Message),
@@ -245,9 +253,16 @@ impl Message {
             .is_none_or(|intake| intake.subscription.may_park(&self.inner))
     }
 
+    /// Whether `_settle` has ended the attempt.
+    #[getter]
+    fn _is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
     /// Ends the attempt. Does nothing for a message that cannot be settled, or was settled before.
     fn _settle(&self, py: Python<'_>, end: crate::options::End) -> PyResult<()> {
         let outcome = end.outcome(py)?;
+        self.settled.store(true, Ordering::Relaxed);
         if let Some(intake) = &self.intake
             && intake.subscription.is_here()
         {

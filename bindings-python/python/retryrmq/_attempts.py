@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import logging
 import threading
+from collections.abc import Iterable
 from typing import cast
 
 from . import _logs, outcome
@@ -45,3 +46,9 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
 def timed_out(plan: Plan, message: Message) -> None:
     """Ends an attempt whose handler ran longer than its timeout. The handler goes on, or the worker cancels it."""
     message._settle(outcome.too_late(cast("float", plan.native.handler_timeout)))
+
+
+def outlasted(plan: Plan, messages: Iterable[Message], said: str, left: int) -> None:
+    """Logs what becomes of handlers that outlast the drain. The core has warned of those whose messages are not settled, and of no others."""
+    warned = not all(message._is_settled for message in messages)
+    logger.log(logging.INFO if warned else logging.WARNING, said, plan.queue, left)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from . import _returned
-from ._attempts import GRACE, failed, is_ctrl_c, logger, timed_out, within
+from ._attempts import GRACE, failed, is_ctrl_c, logger, outlasted, timed_out, within
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
@@ -152,9 +152,8 @@ class LoopWorkers:
         self._end()
         left = await self._left(self._drain_until() - time.monotonic())
         if left and not self._stopped:
-            logger.warning(
-                "%s: %d handlers are not done within `drain_timeout`; they are cancelled", self._plan.queue, len(left)
-            )
+            held = [message for task in left if (message := cast("_Worker", task).message) is not None]
+            outlasted(self._plan, held, "%s: %d handlers that outlast `drain_timeout` are cancelled", len(left))
             self._cancel(asyncio.current_task())
             left = await self._left(GRACE)
             if left:

@@ -11,7 +11,7 @@ import time
 from typing import cast
 
 from . import _returned
-from ._attempts import failed, logger, timed_out, within
+from ._attempts import failed, logger, outlasted, timed_out, within
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -63,8 +63,8 @@ class ThreadWorkers:
         #: The running threads, and those of them whose handlers are past their timeout.
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
-        #: The marks of the running attempts.
-        self._marks: set[object] = set()
+        #: The messages of the running attempts, by their marks.
+        self._marks: dict[object, Message] = {}
         #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
@@ -126,9 +126,8 @@ class ThreadWorkers:
             return
         with self._counting:
             left = len(self._threads - self._stuck)
-        logger.warning(
-            "%s: %d handlers are not done within `drain_timeout`; their threads are left behind", self._plan.queue, left
-        )
+        said = "%s: the threads of %d handlers that outlast `drain_timeout` are left behind"
+        outlasted(self._plan, list(self._marks.values()), said, left)
 
     def _spawn(self) -> None:
         # Daemons: a handler that never returns must not keep the process alive after its drain.
@@ -196,7 +195,7 @@ class ThreadWorkers:
 
     def _attempt(self, message: Message) -> BaseException | None:
         mark = object()
-        self._marks.add(mark)
+        self._marks[mark] = message
         try:
             # Each message has its own context, so that variables a handler sets end with it.
             context = self._context.copy()
@@ -207,7 +206,7 @@ class ThreadWorkers:
         except BaseException as error:
             return error
         finally:
-            self._marks.discard(mark)
+            del self._marks[mark]
         return None
 
     def _end(self, message: Message, error: BaseException | None) -> None:
