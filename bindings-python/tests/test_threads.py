@@ -123,6 +123,40 @@ def test_a_drain_leaves_threads_behind_when_its_time_is_up(broker: Broker, caplo
         go_on.set()
 
 
+def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.queue()
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(msg: retryrmq.Message) -> None:
+        if msg.text() == "150":
+            began.set()
+            go_on.wait(60)
+
+    with retryrmq.connect_blocking(broker.url) as client:
+        with client.consume(queue, dlx=True):
+            pass
+        for number in range(250):  # so quick that more and more of them are taken at once
+            client.publish(queue, str(number))
+        consumer = client.consume(queue, handle, dlx=True, concurrency=1, drain_timeout="1s").start()
+        assert began.wait(60)
+        consumer.close()
+        eventually("the core warns", lambda: warnings(caplog))
+        assert [(name, text.partition(";")[0]) for name, text in warnings(caplog)] == [
+            ("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")
+        ]
+        counted: dict[str, int] = {}
+        with client.consume(queue, dlx=True) as again:
+            for msg in again:
+                counted[msg.text()] = msg.headers.get("x-delivery-count", 0)
+                msg.ack()
+                if len(counted) == 100:
+                    break
+        assert counted == {str(number): int(number == 150) for number in range(150, 250)}
+        go_on.set()
+
+
 def test_a_handler_on_a_thread_may_close_its_own_consumer(broker: Broker) -> None:
     queue = broker.queue()
     closed: list[float] = []

@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import threading
 import time
+from collections import deque
 from typing import cast
 
 from . import _returned
@@ -65,6 +66,8 @@ class ThreadWorkers:
         self._stuck: set[threading.Thread] = set()
         #: The messages of the running attempts, by their marks.
         self._marks: dict[object, Message] = {}
+        #: What was taken and not begun. Whoever takes a message out of it, a thread or the end, handles it or gives it back.
+        self._unstarted: deque[Message] = deque()
         #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
@@ -87,6 +90,7 @@ class ThreadWorkers:
         """Takes no more messages; running handlers may finish."""
         self._drain_until()
         self._subscription.close()
+        self._return_the_unstarted()
         self._look_for_the_end()
 
     def stop(self) -> None:
@@ -128,6 +132,14 @@ class ThreadWorkers:
             left = len(self._threads - self._stuck)
         said = "%s: the threads of %d handlers that outlast `drain_timeout` are left behind"
         outlasted(self._plan, list(self._marks.values()), said, left)
+
+    def _return_the_unstarted(self) -> None:
+        unstarted = []
+        with contextlib.suppress(IndexError):
+            while True:
+                unstarted.append(self._unstarted.popleft())
+        if unstarted:
+            self._subscription.give_back(unstarted)
 
     def _spawn(self) -> None:
         # Daemons: a handler that never returns must not keep the process alive after its drain.
@@ -172,9 +184,13 @@ class ThreadWorkers:
                 return
 
     def _handle_all(self, batch: list[Message]) -> None:
-        for index, message in enumerate(batch):
+        self._unstarted.extend(batch)
+        while True:
             if self._subscription.is_closing:  # no new attempts
-                self._subscription.give_back(batch[index:])
+                self._return_the_unstarted()
+            try:
+                message = self._unstarted.popleft()
+            except IndexError:
                 return
             self._end(message, self._attempt(message))
 
