@@ -98,7 +98,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#listening = listening
     this.#workers = new Workers(plan, subscription, id, this.#context)
     this.#onEvent = plan.onEvent
-    const tell = (row: string): void => this.#context.runInAsyncScope(this.#tell, this, event(row))
+    const tell = (row: string): void => this.#context.runInAsyncScope(this.#read, this, row)
     let early: string[] | undefined = told
     bridge().subscribe(id, {
       arrived: () => this.#workers.arrived(),
@@ -208,6 +208,18 @@ export class Consumer extends EventEmitter<Events> {
         writable: true,
       })
     }
+  }
+
+  /** Tells an event. One that cannot be read must not end the process, nor keep the consumer from starting. */
+  #read(row: string): void {
+    let read: Event
+    try {
+      read = event(row)
+    } catch (error) {
+      log('error', `an event cannot be told: ${shown(error)}: ${row.slice(0, 1024)}`)
+      return
+    }
+    this.#tell(read)
   }
 
   #tell(event: Event): void {

@@ -3,11 +3,16 @@
 import assert from 'node:assert/strict'
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { once } from 'node:events'
+import { createRequire } from 'node:module'
+import path from 'node:path'
 import { test } from 'node:test'
 
 import { fixed, setLogger } from 'retryrmq'
 
 import { client, program, queue, until } from './broker.mjs'
+
+const require = createRequire(import.meta.url)
+const { native } = require(path.join(path.dirname(require.resolve('retryrmq')), 'native.js'))
 
 const fail = () => {
   throw new Error('never')
@@ -37,6 +42,33 @@ test('what happens before the consumer is there is told', async (t) => {
   await until('it was handled', () => consumer.stats().acked === 1)
   await until('all are told', () => told.length === 2)
   assert.deepEqual(told, [['replayed', 'it', orders], 'by name'])
+})
+
+test('an event that cannot be read is logged, and ends nothing', async (t) => {
+  const rmq = await client(t)
+  const orders = await replayed(t, rmq)
+  const lines = []
+  const quiet = () => {}
+  setLogger({ error: (line) => lines.push(line), warn: quiet, info: quiet, debug: quiet })
+  t.after(() => setLogger(false))
+  const { news } = native.Bridge.prototype
+  native.Bridge.prototype.news = function () {
+    const { events, ...others } = news.call(this)
+    return { ...others, events: events?.map(([whose, row]) => [whose, row.slice(0, -1)]) }
+  }
+  t.after(() => (native.Bridge.prototype.news = news))
+  const consuming = rmq.consume({ queue: orders, dlx: true, retry: fixed('50ms', { retries: 0 }), onEvent: fail }, (msg) => {
+    if (msg.text() === 'bad') fail()
+  })
+  // As above: one event comes before the consumer.
+  for (const end = Date.now() + 500; Date.now() < end; );
+  const consumer = await consuming
+  await until('it was handled', () => consumer.stats().acked === 1)
+  await rmq.publish(orders, 'bad')
+  await until('another one is parked', () => consumer.stats().parked === 2)
+  await until('both are logged', () => lines.length === 2)
+  assert.match(lines[0], /^retryrmq: an event cannot be told: SyntaxError: .*"name":"replayed"/s)
+  assert.match(lines[1], /^retryrmq: an event cannot be told: SyntaxError: .*"name":"parked"/s)
 })
 
 test('who listens after all others were removed is told', async (t) => {
