@@ -342,7 +342,8 @@ export function asBytes(value: unknown, what: string): Uint8Array | undefined {
 /** A date as whole seconds since 1970. @internal */
 export function timestamp(value: Date, what: string): number {
   const ms = value.getTime()
-  if (Number.isNaN(ms)) throw new InvalidOptionError(`\`${what}\` is an invalid date`)
+  // A subclass may answer with anything.
+  if (!Number.isFinite(ms) || ms > END * 1000) throw new InvalidOptionError(`\`${what}\` is an invalid date`)
   if (ms < 0) throw new InvalidOptionError(`\`${what}\` lies before 1970, which AMQP cannot say`)
   return Math.floor(ms / 1000)
 }

@@ -97,6 +97,11 @@ test('headers that AMQP cannot say are refused by name', async () => {
   await bad({ a: [1, undefined] }, /headers\["a"\]\[1\]`/)
   await bad({ m: new Map() }, /not a Map/)
   await bad({ d: new Date(Number.NaN) }, /invalid date/)
+  for (const time of [Infinity, -Infinity, 1e300, 8.64e15 + 1, 5n]) {
+    const date = Object.assign(new Date(0), { getTime: () => time })
+    await bad({ d: date }, /^`headers\["d"\]` is an invalid date$/)
+    await assert.rejects(seen({ body: '', timestamp: date }), /^InvalidOptionError: `timestamp` is an invalid date$/)
+  }
   await bad({ d: new Date(-1) }, /before 1970/)
   await bad({ ['x'.repeat(256)]: 1 }, /longer than 255 bytes/)
   let deep = {}
