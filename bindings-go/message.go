@@ -189,6 +189,16 @@ func readBatch(batch []byte, queue string) ([]*Message, error) {
 	return messages, nil
 }
 
+// The tokens of the messages of a batch, up to one that is cut short.
+func tokensOf(batch []byte) native.Tokens {
+	var tokens native.Tokens
+	for size := messageSize(batch); size > 0; size = messageSize(batch) {
+		tokens.Add(binary.LittleEndian.Uint64(batch[8:]))
+		batch = batch[size:]
+	}
+	return tokens
+}
+
 // Reads a batch of one.
 func readMessage(batch []byte, queue string) (*Message, error) {
 	messages, err := readBatch(batch, queue)

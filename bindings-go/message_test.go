@@ -1,8 +1,14 @@
 package retryrmq
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
 // A message as the native half writes it: the sizes of its parts, and the parts.
@@ -51,5 +57,34 @@ func TestABatchThatIsCutShortIsRefused(t *testing.T) {
 				t.Errorf("byte %d of %#x is %#x: %v", at, one[at], wrong, messages)
 			}
 		}
+	}
+}
+
+func TestTheMessagesOfABatchThatCannotBeReadAreKnown(t *testing.T) {
+	whole := laidOut("shop", "orders", "id", "", "", "", "", "body")
+	bad := bytes.Clone(whole)
+	bad[sizesAt]++
+	cut := whole[:len(whole)-1]
+	var said strings.Builder
+	log := &journal{}
+	log.chosen.Store(slog.New(slog.NewTextHandler(&said, nil)))
+	w := &workers{queue: "orders", judge: judge{log: log}}
+	messages, tokens := w.read(slices.Concat(whole, bad, cut))
+	var two native.Tokens
+	two.Add(7)
+	two.Add(7)
+	if len(messages) != 0 || !bytes.Equal(tokens, two) {
+		t.Error(messages, tokens)
+	}
+	w.sayFault(&native.Refusal{Code: "error", Message: "the native half failed", Detail: "index out of bounds"})
+	w.sayFault(nil)
+	log.flush()
+	for _, line := range []string{"a batch is cut short", `the native half failed" queue=orders detail="index out of bounds"`} {
+		if !strings.Contains(said.String(), line) {
+			t.Errorf("%q is not in the log: %s", line, said.String())
+		}
+	}
+	if strings.Count(said.String(), "level=ERROR") != 2 {
+		t.Error(said.String())
 	}
 }

@@ -2,6 +2,7 @@ package retryrmq
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -212,10 +213,11 @@ func (w *workers) take() {
 	w.acks, w.spare, w.slow = w.spare, nil, false
 	w.mu.Unlock()
 	var messages []*Message
-	var err error
-	quick := w.subscription.Exchange(acks, slow, waitSlice, func(batch []byte) { messages, err = readBatch(batch, w.queue) })
-	if err != nil {
-		w.judge.log.sayLater(slog.LevelError, err.Error(), "queue", w.queue)
+	var unreadable native.Tokens
+	quick, err := w.subscription.Exchange(acks, slow, waitSlice, func(batch []byte) { messages, unreadable = w.read(batch) })
+	w.sayFault(err)
+	if unreadable.Len() > 0 {
+		w.subscription.GiveBack(unreadable) // nobody else knows them
 	}
 	w.mu.Lock()
 	w.taking, w.spare, w.quick = false, acks[:0], quick
@@ -244,6 +246,24 @@ func (w *workers) count(m *Message) {
 	}
 }
 
+// The messages of a batch; if it cannot be read, their tokens.
+func (w *workers) read(batch []byte) ([]*Message, native.Tokens) {
+	messages, err := readBatch(batch, w.queue)
+	if err != nil {
+		w.sayFault(err)
+		return nil, tokensOf(batch)
+	}
+	return messages, nil
+}
+
+// Logs a fault of ours, if it is one.
+func (w *workers) sayFault(err error) {
+	var fault *Error
+	if errors.As(ours(err), &fault) {
+		w.judge.log.sayLater(slog.LevelError, fault.Error(), "queue", w.queue, "detail", short(fault.Detail))
+	}
+}
+
 // Passes the acknowledgements to the core. The caller holds the lock, which this releases meanwhile.
 func (w *workers) flush() {
 	if w.acks.Len() == 0 {
@@ -252,7 +272,8 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	w.subscription.Exchange(acks, false, 0, nil)
+	_, err := w.subscription.Exchange(acks, false, 0, nil)
+	w.sayFault(err)
 	w.mu.Lock()
 	w.spare = acks[:0]
 }

@@ -30,6 +30,7 @@ mod reference;
 pub mod rows;
 mod span;
 pub mod table;
+mod taken;
 mod walk;
 
 pub use batches::BatchSize;
@@ -45,4 +46,5 @@ pub use policy::PolicyText;
 pub use properties::texts;
 pub use questions::{Questions, Said};
 pub use span::{duration_text, milliseconds, nanoseconds, seconds, unix_seconds};
+pub use taken::Taken;
 pub use walk::Walk;

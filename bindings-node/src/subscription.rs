@@ -10,8 +10,8 @@ use std::{
 
 use napi::{Env, bindgen_prelude::Either};
 use napi_derive::napi;
-use retryrmq::{Outcome, Token};
-use retryrmq_bindings::BatchSize;
+use retryrmq::Outcome;
+use retryrmq_bindings::{BatchSize, Taken};
 
 use crate::{
     bridge::Bridge,
@@ -50,26 +50,6 @@ pub enum Arrivals {
     Ended,
 }
 
-/// Messages on their way to JavaScript. If they do not get there, they are requeued: nobody else knows them.
-struct Taken<'a> {
-    inner: &'a retryrmq::Subscription,
-    tokens: Vec<Token>,
-}
-
-impl Taken<'_> {
-    fn handed_over(mut self) {
-        self.tokens.clear();
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        if !self.tokens.is_empty() {
-            self.inner.give_back(self.tokens.drain(..));
-        }
-    }
-}
-
 /// A running consumer.
 #[napi]
 pub struct Subscription {
@@ -106,10 +86,8 @@ impl Subscription {
             return Ok(Either::B(napi::bindgen_prelude::Null));
         }
         self.size.took(messages.len(), now);
-        let taken = Taken {
-            inner: &self.inner,
-            tokens: messages.iter().map(|delivery| delivery.token).collect(),
-        };
+        let tokens = messages.iter().map(|delivery| delivery.token);
+        let taken = Taken::new(tokens, |tokens| self.inner.give_back(tokens));
         let batch = batch(env, &messages, |message| self.inner.may_park(message))?;
         taken.handed_over();
         Ok(Either::A(batch))

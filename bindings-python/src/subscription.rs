@@ -9,8 +9,8 @@ use pyo3::{
     Bound, IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods,
     types::{PyDict, PyDictMethods, PyList},
 };
-use retryrmq::{Delivery, Outcome, Token};
-use retryrmq_bindings::BatchSize;
+use retryrmq::{Delivery, Outcome};
+use retryrmq_bindings::{BatchSize, Taken};
 
 use crate::{intake::Intake, message::Message, operation::Operation};
 
@@ -42,10 +42,8 @@ impl Subscription {
     }
 
     fn messages<'py>(&self, py: Python<'py>, batch: Vec<Delivery>) -> PyResult<Bound<'py, PyList>> {
-        let taken = Taken {
-            intake: &self.0,
-            tokens: batch.iter().map(|delivery| delivery.token).collect(),
-        };
+        let tokens = batch.iter().map(|delivery| delivery.token);
+        let taken = Taken::new(tokens, |tokens| self.0.subscription.give_back(tokens));
         let messages = batch
             .into_iter()
             .map(|Delivery { token, message, .. }| {
@@ -55,27 +53,6 @@ impl Subscription {
         let messages = PyList::new(py, messages)?;
         taken.handed_over();
         Ok(messages)
-    }
-}
-
-/// Messages on their way to Python. If they do not get there, for example because memory runs out, they are requeued: nobody else knows
-/// them.
-struct Taken<'a> {
-    intake: &'a Intake,
-    tokens: Vec<Token>,
-}
-
-impl Taken<'_> {
-    fn handed_over(mut self) {
-        self.tokens.clear();
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        if !self.tokens.is_empty() {
-            self.intake.subscription.give_back(self.tokens.drain(..));
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::{Outcome, Token};
-use retryrmq_bindings::BatchSize;
+use retryrmq_bindings::{BatchSize, Taken};
 
 use crate::{
     errors::Refusal,
@@ -91,11 +91,15 @@ impl Subscription {
             let wait = Duration::from_millis(u64::from(wait_ms));
             batch = self.inner.next_batch_blocking(most, wait);
         }
+        let taken = Taken::new(batch.iter().map(|delivery| delivery.token), |tokens| {
+            self.inner.give_back(tokens);
+        });
         let are_quick = self.size().took(batch.len(), Instant::now());
         let mut wire = message::batch(&batch, |message| self.inner.may_park(message));
         if !batch.is_empty() {
             wire.0.push(are_quick.into());
         }
+        taken.handed_over();
         wire
     }
 

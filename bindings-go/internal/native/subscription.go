@@ -26,24 +26,23 @@ func (t Tokens) Len() int { return len(t) / 8 }
 
 // Exchange acknowledges acks and takes messages, as a batch, which read must not keep. When there are none it waits, waitMS at most, and read
 // is not called; 0 takes none. slow says that handlers take long, so that few are taken. Returns whether the handlers of the batch before are
-// so quick that waking another goroutine would take longer.
-func (s *Subscription) Exchange(acks Tokens, slow bool, waitMS uint32, read func(batch []byte)) (quick bool) {
+// so quick that waking another goroutine would take longer. After an error nothing was taken.
+func (s *Subscription) Exchange(acks Tokens, slow bool, waitMS uint32, read func(batch []byte)) (quick bool, err error) {
 	if !s.enter() {
-		return false
+		return false, nil
 	}
 	defer s.leave()
 	bytes, n := lent(acks)
 	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.bool(slow), C.uint32_t(waitMS))
 	if answer.code != 0 {
-		_ = refused(answer)
-		return false
+		return false, refused(answer)
 	}
 	shown(answer, func(batch []byte) {
 		last := len(batch) - 1
 		quick = batch[last] != 0
 		read(batch[:last])
 	})
-	return quick
+	return quick, nil
 }
 
 // Ending is the end of an attempt that was not simply handled.
