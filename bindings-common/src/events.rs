@@ -2,14 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use retryrmq::Event;
-
-use crate::rows;
-
 /// How many events can wait for each listener. Further ones for it are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
-/// Events that were not fetched yet, each as a [row](rows::event) with the number of its listener.
+/// Events that were not fetched yet, each as a [row](crate::rows::event) with the number of its listener.
 #[derive(Debug)]
 pub struct Events<L> {
     waiting: VecDeque<(L, String)>,
@@ -29,14 +25,23 @@ impl<L: Copy + Ord> Events<L> {
         }
     }
 
-    /// Adds an event, or counts it if its listener has no room.
-    pub fn put(&mut self, listener: L, event: &Event) {
-        let count = self.counts.entry(listener).or_default();
-        if *count < EVENTS {
-            *count += 1;
-            self.waiting.push_back((listener, rows::event(event)));
-        } else {
-            self.missed = self.missed.saturating_add(1);
+    /// Whether one more event can wait for this listener. Only then is its row worth making, and without the lock that guards this queue:
+    /// all consumers share it.
+    #[must_use]
+    pub fn has_room(&self, listener: L) -> bool {
+        self.counts
+            .get(&listener)
+            .is_none_or(|count| *count < EVENTS)
+    }
+
+    /// Adds an event as its row, or counts one that has no row, or whose listener has no room.
+    pub fn put(&mut self, listener: L, row: Option<String>) {
+        match row.filter(|_| self.has_room(listener)) {
+            Some(row) => {
+                *self.counts.entry(listener).or_default() += 1;
+                self.waiting.push_back((listener, row));
+            }
+            None => self.missed = self.missed.saturating_add(1),
         }
     }
 
@@ -69,26 +74,27 @@ mod tests {
     #[test]
     fn what_has_no_room_is_counted() {
         let mut events = Events::new();
-        let resumed = |event: &Event| matches!(event, Event::Resumed { .. });
-        let event = Event::one_of_each().into_iter().find(resumed).unwrap();
         for _ in 0..EVENTS + 3 {
-            events.put(7, &event);
+            let row = events.has_room(7).then(String::new);
+            events.put(7, row);
         }
+        events.put(7, Some(String::new())); // another one was quicker
         let (waiting, missed) = events.take();
-        assert_eq!((waiting.len(), missed), (EVENTS, 3));
+        assert_eq!((waiting.len(), missed), (EVENTS, 4));
         assert!(events.is_empty() && events.take().1 == 0);
-        events.put(7, &event);
-        assert!(!events.is_empty(), "there is room again");
+        assert!(events.has_room(7), "there is room again");
+        events.put(7, Some(String::new()));
+        assert!(!events.is_empty());
     }
 
     #[test]
     fn a_listener_with_too_many_events_costs_no_other_listener_any() {
         let mut events = Events::new();
-        let all = Event::one_of_each();
         for _ in 0..=EVENTS {
-            events.put(1, &all[0]);
+            events.put(1, Some(String::new()));
         }
-        events.put(2, &all[0]);
+        assert!(!events.has_room(1) && events.has_room(2));
+        events.put(2, Some(String::new()));
         let (waiting, missed) = events.take();
         let of = |listener| {
             waiting

@@ -6,7 +6,7 @@ use napi::{
     Status,
     threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode},
 };
-use retryrmq_bindings::{Events, Questions, Refusal, Said};
+use retryrmq_bindings::{Events, Questions, Refusal, Said, rows};
 use tokio::sync::oneshot;
 
 /// Wakes the environment's thread; does not keep it alive.
@@ -76,7 +76,10 @@ impl Shared {
     }
 
     pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
-        self.tell(|waiting| waiting.events.put(subscription.to_bits(), event));
+        let listener = subscription.to_bits();
+        let has_room = self.lock().events.has_room(listener);
+        let row = has_room.then(|| rows::event(event));
+        self.tell(|waiting| waiting.events.put(listener, row));
     }
 
     /// Asks a function for the login; `None` if the environment has ended.

@@ -8,7 +8,7 @@ use std::{
 
 use pyo3::{Bound, PyResult, Python, pyclass, pymethods};
 use retryrmq::lines;
-use retryrmq_bindings::Events;
+use retryrmq_bindings::{Events, rows};
 
 use crate::{
     logging,
@@ -46,7 +46,9 @@ impl Shared {
 
     /// Adds an event for a listener.
     pub(crate) fn told(&self, listener: u64, event: &retryrmq::Event) {
-        self.lock().events.put(listener, event);
+        let has_room = self.lock().events.has_room(listener);
+        let row = has_room.then(|| rows::event(event));
+        self.lock().events.put(listener, row);
         self.changed.notify_one();
     }
 

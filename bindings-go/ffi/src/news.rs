@@ -7,7 +7,7 @@ use std::{
 };
 
 use retryrmq::lines::{self, Wanted};
-use retryrmq_bindings::Events;
+use retryrmq_bindings::{Events, rows};
 
 use crate::logging::{self, Line};
 
@@ -74,7 +74,9 @@ pub(crate) fn finished(ticket: u64) {
 
 /// Hands over an event for a listener.
 pub(crate) fn told(listener: u64, event: &retryrmq::Event) {
-    waiting().events.put(listener, event);
+    let has_room = waiting().events.has_room(listener);
+    let row = has_room.then(|| rows::event(event));
+    waiting().events.put(listener, row);
     CHANGED.notify_one();
 }
 
