@@ -73,7 +73,7 @@ func TestLogLinesGoToSlog(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, said := range []string{line("retried"), `level=DEBUG msg="retryrmq: a handler failed" `, `stack="*errors.errorString: no answer"`, "room=attempt"} {
+	for _, said := range []string{line("retried"), `level=DEBUG msg="retryrmq: a handler failed" `, `stack="*errors.errorString: no answer"`, "module=attempt"} {
 		eventually(t, said+" is in the log", func() bool { return strings.Contains(log.String(), said) })
 	}
 	s.publish(conn, "orders", "8")
@@ -113,7 +113,7 @@ func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
 		}
 		for i := range logs {
 			text := logs[i].String()
-			for _, what := range []string{"a handler failed", "panic=hm", "panic=oh", "panic=ah", "room=connection", fmt.Sprintf("%s-%d", s.vhost, i)} {
+			for _, what := range []string{"a handler failed", "panic=hm", "panic=oh", "panic=ah", "module=connection", fmt.Sprintf("%s-%d", s.vhost, i)} {
 				if !strings.Contains(text, what) {
 					t.Errorf("log %d does not say %q: %s", i, what, text)
 				}

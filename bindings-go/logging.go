@@ -85,13 +85,13 @@ const (
 func init() {
 	native.OnLine = func(l native.Line) {
 		attributes := make([]any, 0, len(l.Fields)+2)
-		attributes = append(attributes, "room", l.Room)
+		attributes = append(attributes, "module", l.Module)
 		for _, field := range l.Fields {
 			attributes = append(attributes, short(field))
 		}
 		text := "retryrmq: " + l.Text
 		// Lines about attempts quote errors and ids. In other lines the names of queues are fields.
-		if l.Room != "attempt" && !strings.HasPrefix(l.Text, "attempt ") {
+		if l.Module != "attempt" && !strings.HasPrefix(l.Text, "attempt ") {
 			text = "retryrmq: " + goOptions.Replace(l.Text)
 		}
 		for _, j := range openJournals() {

@@ -237,6 +237,19 @@ fn events() -> String {
         };
         let _ = writeln!(out, "| {what} | {level} | `` {line} `` |");
     }
+    let target = "retryrmq::attempt";
+    assert!(
+        source("core/src/consumer/engine/sentence.rs").contains(&format!("\"{target}\"")),
+        "these lines have another target"
+    );
+    let _ = writeln!(
+        out,
+        "\nThese lines go to `tracing` in Rust, with the target `{target}`; to `logging` in Python, with the logger `{}`; to `slog` in Go, with the\n\
+         attribute `module={}`. Pick or silence them by that. In Node they go to the logger of `setLogger`, without one from `warn` on to the console, and \
+         begin with\n`retryrmq: attempt`.",
+        target.replace("::", "."),
+        target.trim_start_matches("retryrmq::"),
+    );
     let outcome = source("core/src/retry/outcome.rs");
     out.push_str("\n## Why a message was parked\n\nThe reason is in `reason` of the event `parked`, in `x-retry-parked-reason` of the message, and in a column of `retryrmq parked ls`:\n\n| reason | when |\n|---|---|\n");
     for reason in ParkReason::ALL {

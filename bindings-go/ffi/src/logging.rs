@@ -5,8 +5,8 @@ use retryrmq::lines::{self, Level};
 /// One line.
 #[derive(Debug, uniffi::Record)]
 pub struct Line {
-    /// The room of the core that it comes from: `consumer`, `client`, …
-    pub room: String,
+    /// The module of the core that it comes from: `consumer`, `client`, …
+    pub module: String,
     /// As in `slog`: −4 is DEBUG, 8 is ERROR.
     pub level: i8,
     /// The message.
@@ -23,7 +23,7 @@ pub(crate) fn take() -> Vec<Line> {
 impl From<lines::Line> for Line {
     fn from(line: lines::Line) -> Self {
         Self {
-            room: line.module.to_owned(),
+            module: line.module.to_owned(),
             level: match line.level {
                 Level::ERROR => 8,
                 Level::WARN => 4,

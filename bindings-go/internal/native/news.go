@@ -14,7 +14,7 @@ import (
 
 // Line is a log line.
 type Line struct {
-	Room   string
+	Module string
 	Level  int
 	Text   string
 	Fields []string
@@ -100,7 +100,7 @@ func (n *newsroom) fetch() {
 		n.tell(r.Uint64(), r.Bytes())
 	}
 	for range r.Count() {
-		line := Line{Room: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
+		line := Line{Module: r.String(), Level: int(int8(r.Uint8())), Text: r.String()}
 		line.Fields = make([]string, r.Count())
 		for i := range line.Fields {
 			line.Fields[i] = r.String()

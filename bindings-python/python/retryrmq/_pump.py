@@ -227,8 +227,8 @@ class Pump:
             _surely(self._ask, number, question)
         for loop, all_awaited in self._awaited_by_loop(finished).items():
             _surely(_finish_on, loop, all_awaited)
-        for room, level, text in lines:
-            _lines.write(f"retryrmq.{room}" if room else "retryrmq", level, "%s", text)
+        for module, level, text in lines:
+            _lines.write(f"retryrmq.{module}" if module else "retryrmq", level, "%s", text)
         if missed:
             _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listeners are too slow", missed)
 
