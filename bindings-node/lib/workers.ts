@@ -70,7 +70,7 @@ export class Workers {
   #ready: Message[] = []
   #next = 0
   /** Whose handler tells how many messages to take. */
-  #watched: Message | undefined
+  #sample: Message | undefined
 
   #running = 0
   #begun = 0
@@ -181,12 +181,12 @@ export class Workers {
     if (this.#next < this.#ready.length) return this.#ready[this.#next++]
     // There are no messages until the bridge says so, and this is called after every handler.
     if (this.#listening) return undefined
-    const batch = this.#subscription.take(this.#watched === undefined)
+    const batch = this.#subscription.take(this.#sample === undefined)
     if (batch === null) return undefined
     this.#ready = this.#read(batch)
     this.#next = 1
     const first = this.#ready[0]
-    this.#watched ??= first
+    this.#sample ??= first
     return first
   }
 
@@ -303,7 +303,7 @@ export class Workers {
     if (isSignal(value)) return this.#failed(message, value)
     const error = value === undefined ? undefined : undone(value)
     if (error !== undefined) return this.#failed(message, error)
-    if (message === this.#watched) this.#watched = undefined
+    if (message === this.#sample) this.#sample = undefined
     this.#handled[this.#count++] = tokenOf(message)
     if (this.#count >= ACKS) this.flush()
     else this.#flushSoon()
@@ -318,7 +318,7 @@ export class Workers {
   }
 
   #settle(message: Message, end: End): void {
-    if (message === this.#watched) this.#watched = undefined
+    if (message === this.#sample) this.#sample = undefined
     writeEnd(this.#others, tokenOf(message), end)
     if (this.#others.length >= ENDS) this.flush()
     else this.#flushSoon()
