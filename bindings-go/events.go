@@ -62,7 +62,7 @@ type Event struct {
 	Delay time.Duration
 	// Reason is why the message was parked.
 	Reason string
-	// Error is the error.
+	// Error is the error, of an attempt at most 1024 bytes.
 	Error string
 	// Crashes is the number of the message's crashes so far.
 	Crashes int

@@ -32,7 +32,7 @@ export interface Retried extends AboutMessage<'retried'> {
   readonly attempt: number
   /** How long it waits, in milliseconds. */
   readonly delay: number
-  /** The error of this attempt. */
+  /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
 }
 
@@ -48,7 +48,7 @@ export interface Parked extends AboutMessage<'parked'> {
   readonly attempt: number
   /** Why it was parked. */
   readonly reason: ParkReason
-  /** The error of the last failure. */
+  /** The error of the last failure, at most 1024 bytes. */
   readonly error: string
 }
 
@@ -56,13 +56,13 @@ export interface Parked extends AboutMessage<'parked'> {
 export interface HandedOver extends AboutMessage<'handed_over'> {
   /** The attempt that failed; 1 is the first delivery. */
   readonly attempt: number
-  /** The error of this attempt. */
+  /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
 }
 
 /** Without `dlx`: a failed message was rejected without requeue. The queue's own dead-lettering decides. */
 export interface Rejected extends AboutMessage<'rejected'> {
-  /** The error of this attempt. */
+  /** The error of this attempt, at most 1024 bytes. */
   readonly error: string
 }
 

@@ -32,7 +32,7 @@ class Retried(_MessageEvent):
     attempt: int
     #: How long it waits.
     delay: timedelta
-    #: The error of this attempt.
+    #: The error of this attempt, at most 1024 bytes.
     error: str
 
 
@@ -55,7 +55,7 @@ class Parked(_MessageEvent):
     #: Why: ``exhausted``, ``fatal``, ``requested``, ``delivery-limit``, ``undecodable``, ``expired``, ``too-old``, ``rejected`` or
     #: ``overflow``.
     reason: str
-    #: The error of the last failure.
+    #: The error of the last failure, at most 1024 bytes.
     error: str
 
 
@@ -64,7 +64,7 @@ class Rejected(_MessageEvent):
     """With ``dlx=False``: a failed message was rejected without requeue. The queue's own dead-lettering decides."""
 
     name = "rejected"
-    #: The error of this attempt.
+    #: The error of this attempt, at most 1024 bytes.
     error: str
 
 
@@ -75,7 +75,7 @@ class HandedOver(_MessageEvent):
     name = "handed_over"
     #: The attempt that failed; 1 is the first delivery.
     attempt: int
-    #: The error of this attempt.
+    #: The error of this attempt, at most 1024 bytes.
     error: str
 
 
