@@ -42,7 +42,7 @@ type workers struct {
 	ready   []*Message
 	quick   bool     // handlers so quick that waking another goroutine would take longer
 	slow    bool     // one takes long, which the core does not know yet
-	watched *Message // first of its batch: while its handler runs, further messages are taken one by one
+	watched *Message // first of its batch: how long its handler takes says how many messages to take
 	acks    native.Tokens
 	spare   native.Tokens // memory for the next acknowledgements
 	alive   int           // goroutines
@@ -209,12 +209,12 @@ func (w *workers) next() *Message {
 // Fetches messages, and waits for them if it must. Passes acknowledgements to the core in the same call.
 func (w *workers) take() {
 	w.taking = true
-	acks, slow := w.acks, w.slow || w.watched != nil
+	acks, slow, ended := w.acks, w.slow, w.watched == nil
 	w.acks, w.spare, w.slow = w.spare, nil, false
 	w.mu.Unlock()
 	var messages []*Message
 	var unreadable native.Tokens
-	quick, err := w.subscription.Exchange(acks, slow, waitSlice, func(batch []byte) { messages, unreadable = w.read(batch) })
+	quick, err := w.subscription.Exchange(acks, slow, ended, waitSlice, func(batch []byte) { messages, unreadable = w.read(batch) })
 	w.sayFault(err)
 	if unreadable.Len() > 0 {
 		w.subscription.GiveBack(unreadable) // nobody else knows them
@@ -272,7 +272,7 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	_, err := w.subscription.Exchange(acks, false, 0, nil)
+	_, err := w.subscription.Exchange(acks, false, true, 0, nil)
 	w.sayFault(err)
 	w.mu.Lock()
 	w.spare = acks[:0]

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 const MOST: usize = 64;
 /// A batch that took longer was too large.
 const QUICK_BATCH: Duration = Duration::from_millis(1);
+/// A handler that takes longer waits for something. On a busy machine one that does not may take milliseconds beside others, and single
+/// messages for it would make it slower still.
+const SLOW_HANDLER: Duration = Duration::from_millis(10);
 /// A handler that takes longer is worth the waking of another one to work beside it.
 const QUICK_HANDLER: Duration = Duration::from_micros(10);
 /// Of fewer handlers nobody can tell how quick they are.
@@ -46,11 +49,13 @@ impl BatchSize {
     #[must_use]
     pub fn next(&mut self, ended: bool, now: Instant) -> usize {
         if let Some((since, count)) = self.watched {
-            let count = u32::try_from(count).unwrap_or(u32::MAX);
-            let is_slow = now - since >= QUICK_BATCH.saturating_mul(count);
+            let passed = now - since;
             if ended {
-                (self.quick, self.watched) = (!is_slow, None);
-            } else if is_slow {
+                // It may have ended long ago, and the others of its batch ran since.
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                self.quick = passed < SLOW_HANDLER.saturating_mul(count);
+                self.watched = None;
+            } else if passed >= SLOW_HANDLER {
                 self.quick = false;
             }
         }

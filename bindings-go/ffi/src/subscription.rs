@@ -68,10 +68,11 @@ fn tokens(wire: &Wire) -> impl Iterator<Item = Token> {
 
 #[uniffi::export]
 impl Subscription {
-    /// Acknowledges the messages `acks`, and takes others, as many as are good at once: few after handlers that were `slow`. Waits for them
-    /// when there are none, `wait_ms` at most; 0 takes none. The last byte, behind the messages, says whether the handlers of the batch before
+    /// Acknowledges the messages `acks`, and takes others, as many as are good at once: few after handlers that were `slow`. `ended` is whether
+    /// the handler that is watched has ended, if there is one; if so, that of the first message is watched now. Waits for messages when there
+    /// are none, `wait_ms` at most; 0 takes none. The last byte, behind the messages, says whether the handlers of the batch before
     /// are so quick that waking another goroutine would take longer.
-    pub fn exchange(&self, acks: Wire, slow: bool, wait_ms: u32) -> Wire {
+    pub fn exchange(&self, acks: Wire, slow: bool, ended: bool, wait_ms: u32) -> Wire {
         if !acks.is_empty() {
             self.inner
                 .settle(tokens(&acks).map(|token| (token, Outcome::Ack)));
@@ -84,7 +85,7 @@ impl Subscription {
             if slow {
                 size.slow();
             }
-            size.next(true, Instant::now())
+            size.next(ended, Instant::now())
         };
         let mut batch = self.inner.try_next_batch(most);
         if batch.is_empty() {

@@ -450,7 +450,7 @@ void uniffi_retryrmq_go_fn_method_subscription_close(uint64_t ptr, RustCallStatu
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_EXCHANGE
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_EXCHANGE
-RustBuffer uniffi_retryrmq_go_fn_method_subscription_exchange(uint64_t ptr, RustBuffer acks, int8_t slow, uint32_t wait_ms, RustCallStatus *_Nonnull out_status
+RustBuffer uniffi_retryrmq_go_fn_method_subscription_exchange(uint64_t ptr, RustBuffer acks, int8_t slow, int8_t ended, uint32_t wait_ms, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_METHOD_SUBSCRIPTION_GIVE_BACK

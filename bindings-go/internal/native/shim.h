@@ -142,9 +142,9 @@ static inline rr_answer rr_options_shape(uint64_t self) {
 }
 
 static inline rr_answer rr_subscription_exchange(uint64_t self, const void *acks, int32_t len, bool slow,
-                                                 uint32_t wait_ms) {
+                                                 bool ended, uint32_t wait_ms) {
     RR_BYTES(uniffi_retryrmq_go_fn_method_subscription_exchange(RR_CLONE(subscription, self), rr_lend(acks, len), slow,
-                                                                wait_ms, &status));
+                                                                ended, wait_ms, &status));
 }
 
 static inline rr_answer rr_subscription_settle(uint64_t self, uint64_t token, const void *ending, int32_t len) {

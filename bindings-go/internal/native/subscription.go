@@ -25,15 +25,16 @@ func (t *Tokens) Add(token uint64) { *t = binary.LittleEndian.AppendUint64(*t, t
 func (t Tokens) Len() int { return len(t) / 8 }
 
 // Exchange acknowledges acks and takes messages, as a batch, which read must not keep. When there are none it waits, waitMS at most, and read
-// is not called; 0 takes none. slow says that handlers take long, so that few are taken. Returns whether the handlers of the batch before are
-// so quick that waking another goroutine would take longer. After an error nothing was taken.
-func (s *Subscription) Exchange(acks Tokens, slow bool, waitMS uint32, read func(batch []byte)) (quick bool, err error) {
+// is not called; 0 takes none. slow says that handlers take long, so that few are taken; ended, that the handler which is watched has ended,
+// if there is one: that of the first message is watched next. Returns whether the handlers of the batch before are so quick that waking
+// another goroutine would take longer. After an error nothing was taken.
+func (s *Subscription) Exchange(acks Tokens, slow, ended bool, waitMS uint32, read func(batch []byte)) (quick bool, err error) {
 	if !s.enter() {
 		return false, nil
 	}
 	defer s.leave()
 	bytes, n := lent(acks)
-	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.bool(slow), C.uint32_t(waitMS))
+	answer := C.rr_subscription_exchange(C.uint64_t(s.handle), bytes, n, C.bool(slow), C.bool(ended), C.uint32_t(waitMS))
 	if answer.code != 0 {
 		return false, refused(answer)
 	}
