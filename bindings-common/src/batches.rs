@@ -87,7 +87,8 @@ impl BatchSize {
 
     /// A handler takes long: the next batch is a single message.
     pub fn slow(&mut self) {
-        self.quick = false;
+        // Whatever the one that was watched says.
+        (self.quick, self.watched) = (false, None);
     }
 }
 
@@ -154,9 +155,11 @@ mod tests {
     #[test]
     fn a_slow_handler_is_followed_by_a_single_message() {
         let (mut batches, mut now) = (BatchSize::default(), Instant::now());
-        taken(&mut batches, &mut now, &[QUICKLY; 6]);
-        batches.slow();
-        assert_eq!(batches.next(false, now), 1);
+        for ended in [false, true] {
+            taken(&mut batches, &mut now, &[QUICKLY; 6]);
+            batches.slow();
+            assert_eq!(batches.next(ended, now), 1);
+        }
     }
 
     /// They return at once, and take long: what is taken beyond what they handle would run for nothing after a lost connection.
