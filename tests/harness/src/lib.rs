@@ -20,6 +20,7 @@
 //! Everything here panics with a sentence rather than return an error, unless the error is what a test may want to see.
 
 mod amqp;
+pub mod amqp_values;
 mod broker;
 mod control;
 mod cut_proxy;
