@@ -19,7 +19,9 @@ pub fn block(text: &str) -> Cow<'_, str> {
 
 fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     let unsafe_char = |c: char| (c.is_control() && !keep(c)) || is_format(c);
-    if !text.chars().any(unsafe_char) {
+    // Most text is plain, and bytes are compared many at a time.
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_plain || !text.chars().any(unsafe_char) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);

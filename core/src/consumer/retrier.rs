@@ -228,6 +228,7 @@ impl Retrier {
         match decide(case) {
             Consequence::Copy(copying) => {
                 let (queue, properties) = (copying.copy.routing_key, copying.copy.properties);
+                let properties = Arc::unwrap_or_clone(properties);
                 let delay = match &copying.event {
                     Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
                     _ => topology::waits_for(&self.options.queue, &queue),
@@ -260,7 +261,8 @@ impl Retrier {
     pub async fn store(&self, failed: &Failed, decision: &Decision) -> Result<()> {
         let Shared { client, waits, .. } = &*self.shared;
         client.same_process()?;
-        let (queue, properties) = waits.adapt(decision.queue.clone(), decision.properties.clone());
+        let properties = Arc::new(decision.properties.clone());
+        let (queue, properties) = waits.adapt(decision.queue.clone(), properties);
         waits.ensure(&queue).await?;
         let connection = client.publisher().connection().await?;
         let sent = Instant::now();

@@ -43,7 +43,7 @@ pub(crate) fn publish(
     let job = Job {
         exchange: ShortString::default(),
         routing_key: name(to)?,
-        properties,
+        properties: Arc::new(properties),
         body,
         mandatory: true,
         done: Box::new(move |result| {

@@ -20,7 +20,7 @@ pub(crate) type Done = Box<dyn FnOnce(Result<()>) + Send + Sync>;
 pub(crate) struct Job {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
-    pub(crate) properties: BasicProperties,
+    pub(crate) properties: Arc<BasicProperties>,
     pub(crate) body: Body,
     pub(crate) mandatory: bool,
     pub(crate) done: Done,
@@ -30,7 +30,7 @@ pub(crate) struct Job {
 pub(super) struct Task {
     pub(super) exchange: ShortString,
     pub(super) routing_key: ShortString,
-    pub(super) properties: BasicProperties,
+    pub(super) properties: Arc<BasicProperties>,
     pub(super) body: Body,
     pub(super) mandatory: bool,
     done: Option<Done>,
@@ -106,7 +106,7 @@ pub(super) mod tests {
         let job = Job {
             exchange: ShortString::default(),
             routing_key: routing_key.into(),
-            properties: BasicProperties::default(),
+            properties: Arc::default(),
             body: Arc::new(b"x".to_vec()),
             mandatory: true,
             done: Box::new(move |result| told.lock().unwrap().push(result)),

@@ -461,7 +461,9 @@ mod tests {
             "blob".into(),
             lapin::types::AMQPValue::LongString("v".repeat(4_080).into()),
         );
-        large.properties = large.properties.with_headers(headers);
+        large.properties = Arc::unwrap_or_clone(large.properties)
+            .with_headers(headers)
+            .into();
         let given_up = Task::new(job("a").0, Some(std::sync::Weak::new()));
         let fine = Task::new(job("a").0, None);
         let tasks = vec![Task::new(large, None), given_up, fine];

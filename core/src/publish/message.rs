@@ -187,7 +187,7 @@ impl Publish {
         Ok(Job {
             exchange: topology::name(&self.exchange)?,
             routing_key: topology::name(&self.routing_key)?,
-            properties: self.properties,
+            properties: Arc::new(self.properties),
             body,
             mandatory: self.mandatory,
             done,

@@ -48,7 +48,7 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
                 let equal = group
                     .iter()
                     .copied()
-                    .find(|index| !back[*index] && wave[*index].properties == message.properties);
+                    .find(|index| !back[*index] && *wave[*index].properties == message.properties);
                 match equal {
                     Some(index) => back[index] = true,
                     None => group.iter().for_each(|index| back[*index] = true),
@@ -78,7 +78,7 @@ mod tests {
         let job = Job {
             exchange: ShortString::default(),
             routing_key: routing_key.into(),
-            properties: BasicProperties::default().with_message_id(id.into()),
+            properties: BasicProperties::default().with_message_id(id.into()).into(),
             body: Arc::new(body.as_bytes().to_vec()),
             mandatory: true,
             done: Box::new(|_| ()),

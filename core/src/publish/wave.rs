@@ -113,26 +113,31 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     };
     let mut confirms = Vec::with_capacity(wave.len());
     let mut deadline = Deadline::new(channel.blocked(), patience);
-    let mut written = async |sent: Begun<'_, lapin::Result<_>>, deadline: &mut Deadline| {
-        deadline.within(sent.answer()).await?.map_err(|why| {
-            too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
-            judge(why)
-        })
+    // The last one is waited for first, here and for its confirm: it comes after the others, so this task wakes once and not for each.
+    let mut written = async |all: Vec<Begun<'_, _>>, deadline: &mut Deadline| {
+        let mut confirms = Vec::with_capacity(all.len());
+        for sent in all.into_iter().rev() {
+            let sent: Result<lapin::Result<PublisherConfirm>> =
+                deadline.within(sent.answer()).await;
+            confirms.push(sent.and_then(|sent| {
+                sent.map_err(|why| {
+                    too_late |= matches!(why.kind(), lapin::ErrorKind::InvalidChannelState(..));
+                    judge(why)
+                })
+            }));
+        }
+        confirms.reverse();
+        confirms
     };
-    let (mut unwritten, mut bytes) = (Vec::new(), 0);
-    let mut late = None;
+    let (mut unwritten, mut bytes) = (Vec::with_capacity(wave.len()), 0);
+    let mut late: Option<Error> = None;
     let mut tasks = Vec::with_capacity(wave.len());
     for task in wave {
         if bytes >= UNWRITTEN {
-            for sent in unwritten.drain(..) {
-                let sent = written(sent, &mut deadline).await;
-                if let Err(error) = &sent
-                    && error.kind() == ErrorKind::Timeout
-                {
-                    late.get_or_insert_with(|| error.duplicate());
-                }
-                confirms.push(sent);
-            }
+            let sent = written(std::mem::take(&mut unwritten), &mut deadline).await;
+            let timed_out = sent.iter().find_map(timeout_of);
+            late = late.or_else(|| timed_out.map(Error::duplicate));
+            confirms.extend(sent);
             bytes = 0;
         }
         if !task.is_wanted() {
@@ -146,12 +151,10 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         tasks.push(task);
     }
     let wave = tasks;
-    for sent in unwritten {
-        confirms.push(written(sent, &mut deadline).await);
-    }
+    confirms.extend(written(unwritten, &mut deadline).await);
     let mut results = Vec::with_capacity(wave.len());
     let mut returned = Vec::new();
-    for (confirm, task) in confirms.into_iter().zip(&wave) {
+    for (confirm, task) in confirms.into_iter().zip(&wave).rev() {
         let confirm = match confirm {
             Ok(confirm) => deadline.within(put_off(confirm)).await,
             Err(error) => Err(error),
@@ -178,10 +181,9 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             Err(error) => Err(error),
         });
     }
+    results.reverse();
     let unrouted = returned_jobs(&wave, &returned);
-    let timed_out = results
-        .iter()
-        .any(|result| matches!(result, Err(error) if error.kind() == ErrorKind::Timeout));
+    let timed_out = results.iter().any(|result| timeout_of(result).is_some());
     let mut answers = Vec::with_capacity(wave.len());
     for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
         if unrouted {
@@ -206,6 +208,13 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     }
 }
 
+fn timeout_of<T>(result: &Result<T>) -> Option<&Error> {
+    result
+        .as_ref()
+        .err()
+        .filter(|error| error.kind() == ErrorKind::Timeout)
+}
+
 /// Passes a message to lapin.
 fn publish<'a>(
     channel: &'a OpenChannel,
@@ -216,12 +225,12 @@ fn publish<'a>(
         immediate: false,
     };
     let (exchange, routing_key) = (task.exchange.clone(), task.routing_key.clone());
-    let (body, properties) = (Arc::clone(&task.body), task.properties.clone());
+    let (body, properties) = (Arc::clone(&task.body), Arc::clone(&task.properties));
     Begun::new(async move {
         let body = (*body).as_ref();
         channel
             .lapin()
-            .basic_publish(exchange, routing_key, options, body, properties)
+            .basic_publish(exchange, routing_key, options, body, (*properties).clone())
             .await
     })
 }

@@ -108,15 +108,18 @@ pub(crate) fn integer(value: &AMQPValue) -> Option<i64> {
 }
 
 /// A short or long string, or bytes that are valid UTF-8.
-pub(crate) fn text(value: &AMQPValue) -> Option<String> {
+pub(crate) fn as_text(value: &AMQPValue) -> Option<&str> {
     match value {
-        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
-        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok().map(str::to_owned),
-        AMQPValue::ByteArray(bytes) => std::str::from_utf8(bytes.as_slice())
-            .ok()
-            .map(str::to_owned),
+        AMQPValue::ShortString(text) => Some(text.as_str()),
+        AMQPValue::LongString(text) => std::str::from_utf8(text.as_bytes()).ok(),
+        AMQPValue::ByteArray(bytes) => std::str::from_utf8(bytes.as_slice()).ok(),
         _ => None,
     }
+}
+
+/// As [`as_text`], for keeping.
+pub(crate) fn text(value: &AMQPValue) -> Option<String> {
+    as_text(value).map(str::to_owned)
 }
 
 /// A count, or `None` if it is absent. `Err` says why the value is not believed.
@@ -170,9 +173,8 @@ pub(crate) fn death_count(
         let AMQPValue::FieldTable(death) = death else {
             return Err("holds something that is not a table");
         };
-        if string(death, "queue").as_deref() == Some(queue)
-            && string(death, "reason").as_deref() == Some(reason)
-        {
+        let is = |name: &str, text| death.inner().get(name).and_then(as_text) == Some(text);
+        if is("queue", queue) && is("reason", reason) {
             return count(death, "count");
         }
     }

@@ -27,23 +27,55 @@ impl HistoryEntry {
     /// Reads the history from a message's headers. Entries of another shape are skipped.
     #[must_use]
     pub fn read(table: &FieldTable) -> Vec<Self> {
-        let Some(AMQPValue::FieldArray(entries)) = table.inner().get(headers::HISTORY) else {
-            return Vec::new();
-        };
-        entries
-            .as_slice()
-            .iter()
-            .filter_map(|entry| match entry {
-                AMQPValue::FieldTable(entry) => Some(Self {
-                    attempt: headers::count(entry, "attempt").ok().flatten()?,
-                    at: headers::timestamp(entry, "at").ok().flatten()?,
-                    error: headers::string(entry, "error").unwrap_or_default(),
-                    host: headers::string(entry, "host").unwrap_or_default(),
-                    app_version: headers::string(entry, "app-version").unwrap_or_default(),
-                }),
-                _ => None,
+        entries(table)
+            .map(|entry| Self {
+                attempt: entry.attempt,
+                at: entry.at,
+                error: entry.error.to_owned(),
+                host: entry.host.to_owned(),
+                app_version: entry.app_version.to_owned(),
             })
             .collect()
+    }
+}
+
+/// An entry as the headers have it, or as they will.
+#[derive(Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) attempt: u32,
+    pub(super) at: u64,
+    pub(super) error: &'a str,
+    pub(super) host: &'a str,
+    pub(super) app_version: &'a str,
+}
+
+/// The entries that have the shape of one, oldest first.
+fn entries(table: &FieldTable) -> impl DoubleEndedIterator<Item = Written<'_>> {
+    let entries = match table.inner().get(headers::HISTORY) {
+        Some(AMQPValue::FieldArray(entries)) => entries.as_slice(),
+        _ => &[],
+    };
+    entries.iter().filter_map(|entry| match entry {
+        AMQPValue::FieldTable(entry) => Written::read(entry),
+        _ => None,
+    })
+}
+
+impl<'a> Written<'a> {
+    fn read(entry: &'a FieldTable) -> Option<Self> {
+        let text = |name| entry.inner().get(name).and_then(headers::as_text);
+        Some(Self {
+            attempt: headers::count(entry, "attempt").ok().flatten()?,
+            at: headers::timestamp(entry, "at").ok().flatten()?,
+            error: text("error").unwrap_or_default(),
+            host: text("host").unwrap_or_default(),
+            app_version: text("app-version").unwrap_or_default(),
+        })
+    }
+
+    fn size(&self) -> usize {
+        const FIXED: usize = 80;
+        FIXED + self.error.len() + self.host.len() + self.app_version.len()
     }
 
     fn write(&self) -> AMQPValue {
@@ -54,26 +86,29 @@ impl HistoryEntry {
             AMQPValue::LongLongInt(self.attempt.into()),
         );
         table.insert("at".into(), AMQPValue::Timestamp(self.at));
-        table.insert("error".into(), text(&self.error));
-        table.insert("host".into(), text(&self.host));
-        table.insert("app-version".into(), text(&self.app_version));
+        table.insert("error".into(), text(self.error));
+        table.insert("host".into(), text(self.host));
+        table.insert("app-version".into(), text(self.app_version));
         AMQPValue::FieldTable(table)
     }
+}
 
-    /// The newest entries that together take less than `budget` bytes, oldest first.
-    pub(super) fn write_all(entries: &[Self], budget: usize) -> Option<AMQPValue> {
-        const FIXED: usize = 80;
-        let mut room = budget;
-        let mut kept = Vec::new();
-        for entry in entries.iter().rev().take(MOST) {
-            let size = FIXED + entry.error.len() + entry.host.len() + entry.app_version.len();
-            if size > room {
-                break;
-            }
-            room -= size;
-            kept.push(entry.write());
+/// The history after one failure more: the newest entries that together take less than `budget` bytes, oldest first.
+pub(super) fn written(
+    before: Option<&FieldTable>,
+    newest: Written<'_>,
+    budget: usize,
+) -> Option<AMQPValue> {
+    let older = before.into_iter().flat_map(|table| entries(table).rev());
+    let mut room = budget;
+    let mut kept = Vec::new();
+    for entry in std::iter::once(newest).chain(older).take(MOST) {
+        if entry.size() > room {
+            break;
         }
-        kept.reverse();
-        (!kept.is_empty()).then(|| AMQPValue::FieldArray(FieldArray::from(kept)))
+        room -= entry.size();
+        kept.push(entry.write());
     }
+    kept.reverse();
+    (!kept.is_empty()).then(|| AMQPValue::FieldArray(FieldArray::from(kept)))
 }

@@ -1,16 +1,21 @@
 //! Writes the headers of a copy: what the next consumer, and a person who looks at a parking queue, will know about the message.
 
+use std::collections::BTreeMap;
+
 use lapin::{
     BasicProperties,
-    types::{AMQPValue, FieldTable, ShortString},
+    types::{AMQPValue, ShortString},
 };
 
 use super::{
-    Failure, Handover, HistoryEntry, ParkReason, RetryState,
+    Failure, Handover, ParkReason, RetryState,
     fingerprint::fingerprint,
-    headers,
-    size::{encoded_size, fit},
+    headers, history,
+    size::{encoded_size, fit, size_of},
 };
+
+/// The headers of a copy while they are written. A finished table cannot lose any.
+type Draft = BTreeMap<ShortString, AMQPValue>;
 
 /// The writer of the headers; constant for one consumer.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +50,9 @@ impl Stamp<'_> {
         failure: &Failure,
         expiration: Option<u64>,
     ) -> BasicProperties {
-        let mut copy = self.copy();
+        let mut copy = self.copy_of_failed(failure);
         // The attempt ended, so this message did not crash its consumer, whatever crashed before.
-        remove(&mut copy, headers::CRASHES);
+        copy.remove(headers::CRASHES);
         self.count(&mut copy, headers::COUNT, retry);
         self.failure(&mut copy, failure);
         self.finish_what_waits(copy, expiration)
@@ -58,7 +63,7 @@ impl Stamp<'_> {
         let mut copy = self.copy();
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.count(&mut copy, headers::DEFERRALS, deferral);
-        remove(&mut copy, headers::CRASHES);
+        copy.remove(headers::CRASHES);
         self.finish_what_waits(copy, expiration)
     }
 
@@ -72,7 +77,7 @@ impl Stamp<'_> {
 
     /// The parked copy, with its record.
     pub(crate) fn parked(&self, reason: ParkReason, failure: &Failure) -> BasicProperties {
-        let mut copy = self.copy();
+        let mut copy = self.copy_of_failed(failure);
         self.count(&mut copy, headers::COUNT, self.state.retries);
         self.failure(&mut copy, failure);
         self.particulars(&mut copy, failure);
@@ -85,7 +90,7 @@ impl Stamp<'_> {
             AMQPValue::Timestamp(self.now),
         );
         insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
-        self.finish(copy, None)
+        self.finish(copy)
     }
 
     /// The copy for a service: the counts with which this attempt began, and its failure as a record would have it.
@@ -113,7 +118,7 @@ impl Stamp<'_> {
         if let Handover::Park(reason) = handover {
             insert(&mut copy, headers::PARKED_REASON, long(reason.as_str()));
         }
-        self.finish(copy, None)
+        self.finish(copy)
     }
 
     /// A fresh copy of a parked message, with the broker's delivery count at 0 again. It keeps the record of its parking, and its deaths:
@@ -133,8 +138,8 @@ impl Stamp<'_> {
         }
         insert(&mut copy, headers::WALK, long(walk));
         let (properties, names) = carried(self.properties);
-        let fits = encoded_size(&copy) + names <= self.budget + counts(self.budget);
-        fits.then(|| properties.with_headers(copy))
+        let fits = size_of(&copy) + names <= self.budget + counts(self.budget);
+        fits.then(|| properties.with_headers(copy.into()))
     }
 
     /// The copy that returns from a parking queue to its work queue: one replay more, and no retries used up unless `keep_count` is set.
@@ -154,7 +159,7 @@ impl Stamp<'_> {
             headers::FIRST_FAILED_AT,
             headers::FINGERPRINT,
         ] {
-            remove(&mut copy, name);
+            copy.remove(name);
         }
         if keep_count && self.state.retries > 0 {
             self.count(&mut copy, headers::COUNT, self.state.retries);
@@ -191,7 +196,7 @@ impl Stamp<'_> {
         if !copy.contains_key(headers::ERROR) {
             insert(&mut copy, headers::ERROR, long(WHY));
         }
-        let alike = headers::string(&copy, headers::FINGERPRINT);
+        let alike = text(&copy, headers::FINGERPRINT).map(str::to_owned);
         let alike = alike.unwrap_or_else(|| fingerprint_of(&copy));
         for (name, value) in [
             (headers::PARKED_AT, AMQPValue::Timestamp(self.now)),
@@ -204,20 +209,15 @@ impl Stamp<'_> {
     }
 
     /// The properties of a copy, if everything fits that is not our own record.
-    fn whole(&self, copy: FieldTable) -> Result<BasicProperties, Vec<String>> {
-        let whole = copy.clone();
-        let properties = self.finish(copy, None);
+    fn whole(&self, copy: Draft) -> Result<BasicProperties, Vec<String>> {
+        let names: Vec<String> = copy.keys().map(|name| name.as_str().to_owned()).collect();
+        let properties = self.finish(copy);
         let kept = properties.headers().as_ref();
-        let is_lost = |name: &ShortString| {
+        let is_lost = |name: &String| {
             !matches!(name.as_str(), headers::HISTORY | headers::ERROR)
-                && !kept.is_some_and(|kept| kept.contains_key(name.as_str()))
+                && !kept.is_some_and(|kept| kept.contains_key(name))
         };
-        let lost: Vec<String> = whole
-            .inner()
-            .keys()
-            .filter(|name| is_lost(name))
-            .map(|name| name.as_str().to_owned())
-            .collect();
+        let lost: Vec<String> = names.into_iter().filter(is_lost).collect();
         if lost.is_empty() {
             Ok(properties)
         } else {
@@ -227,14 +227,23 @@ impl Stamp<'_> {
 
     /// The headers of every copy: the message's own, without the broker's and those of an earlier parking, and what each copy of ours has.
     /// If the text of a failure was cut, its fingerprint is kept, because no later copy could compute it.
-    fn copy(&self) -> FieldTable {
-        let mut table = FieldTable::default();
+    fn copy(&self) -> Draft {
+        self.copy_without(|_| false)
+    }
+
+    /// As [`copy`](Self::copy), without the history, if that is written anew: it is most of what a message with retries carries.
+    fn copy_of_failed(&self, failure: &Failure) -> Draft {
+        self.copy_without(|name| name == headers::HISTORY && !failure.is_recorded)
+    }
+
+    fn copy_without(&self, is_left_out: impl Fn(&str) -> bool) -> Draft {
+        let mut table = Draft::default();
         if let Some(original) = self.properties.headers() {
             for (name, value) in original {
                 let name_is = name.as_str();
                 let is_of_one_copy =
                     headers::is_of_parking(name_is) || headers::is_of_handover(name_is);
-                if !headers::is_brokers_own(name_is) && !is_of_one_copy {
+                if !headers::is_brokers_own(name_is) && !is_of_one_copy && !is_left_out(name_is) {
                     table.insert(name.clone(), value.clone());
                 }
             }
@@ -260,11 +269,11 @@ impl Stamp<'_> {
         table
     }
 
-    fn failure(&self, table: &mut FieldTable, failure: &Failure) {
+    fn failure(&self, table: &mut Draft, failure: &Failure) {
         if failure.is_recorded {
             let alike = self.written(headers::FINGERPRINT);
             if let Some(alike) = alike.filter(|alike| *alike != fingerprint_of(table)) {
-                insert(table, headers::FINGERPRINT, long(&alike));
+                insert(table, headers::FINGERPRINT, long(alike));
             }
             return;
         }
@@ -273,7 +282,7 @@ impl Stamp<'_> {
         let error = failure.written();
         insert(table, headers::ERROR, long(&error));
         if failure.error_type.is_empty() {
-            remove(table, headers::ERROR_TYPE);
+            table.remove(headers::ERROR_TYPE);
         } else {
             insert(
                 table,
@@ -282,51 +291,46 @@ impl Stamp<'_> {
             );
         }
         // Waiting messages are also selected by fingerprint, and it cannot be computed from a cut text.
-        remove(table, headers::FINGERPRINT);
+        table.remove(headers::FINGERPRINT);
         if error.len() < failure.error.len() || failure.error_type.len() > TYPE_MAX {
             let alike = fingerprint(&failure.error_type, &failure.error);
             insert(table, headers::FINGERPRINT, long(&alike));
         }
-        let mut history = self
-            .properties
-            .headers()
-            .as_ref()
-            .map(HistoryEntry::read)
-            .unwrap_or_default();
-        history.push(HistoryEntry {
+        let (host, app_version) = (&self.origin.host, &self.origin.app_version);
+        let this = history::Written {
             attempt: self.state.attempt(),
             at: self.now,
-            error,
-            host: cut_middle(&self.origin.host, 255),
-            app_version: cut_middle(&self.origin.app_version, 255),
-        });
-        remove(table, headers::HISTORY);
-        if let Some(history) = HistoryEntry::write_all(&history, HISTORY_MAX) {
-            insert(table, headers::HISTORY, history);
+            error: &error,
+            host: &cut_middle(host, 255),
+            app_version: &cut_middle(app_version, 255),
+        };
+        let before = self.properties.headers().as_ref();
+        match history::written(before, this, HISTORY_MAX) {
+            Some(history) => insert(table, headers::HISTORY, history),
+            None => drop(table.remove(headers::HISTORY)),
         }
     }
 
     /// The fingerprint of the original's failure, if its headers alone would give another one. On a parked message it is that of the
     /// parking.
     fn group_of_what_was_cut(&self) -> Option<String> {
-        let table = self.properties.headers().as_ref()?;
+        let table = self.properties.headers().as_ref()?.inner();
         let has_failed = table.contains_key(headers::ERROR) || self.state.retries > 0;
         if table.contains_key(headers::PARKED_REASON) || !has_failed {
             return None;
         }
-        let alike = headers::string(table, headers::FINGERPRINT)?;
+        let alike = text(table, headers::FINGERPRINT)?;
         let is_sound = alike.len() == 16 && alike.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (is_sound && alike != fingerprint_of(table)).then_some(alike)
+        (is_sound && alike != fingerprint_of(table)).then(|| alike.to_owned())
     }
 
     /// A text in the original's headers.
-    fn written(&self, name: &str) -> Option<String> {
-        let table = self.properties.headers().as_ref()?;
-        headers::string(table, name)
+    fn written(&self, name: &str) -> Option<&str> {
+        text(self.properties.headers().as_ref()?.inner(), name)
     }
 
     /// Adds what only a record has of a failure. If the consumer already wrote it, that is used.
-    fn particulars(&self, table: &mut FieldTable, failure: &Failure) {
+    fn particulars(&self, table: &mut Draft, failure: &Failure) {
         if failure.is_recorded {
             let written = self.properties.headers().as_ref();
             for name in [headers::FINGERPRINT, headers::ERROR_STACK] {
@@ -347,34 +351,34 @@ impl Stamp<'_> {
         }
     }
 
-    fn count(&self, table: &mut FieldTable, name: &str, count: u32) {
+    fn count(&self, table: &mut Draft, name: &str, count: u32) {
         insert(table, name, AMQPValue::LongLongInt(count.into()));
     }
 
     /// As [`finish`](Self::finish), for a copy that waits: if there is no room for its error, it has the fingerprint instead.
-    fn finish_what_waits(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
-        let budget = self.budget.saturating_sub(carried(self.properties).1);
+    fn finish_what_waits(&self, mut table: Draft, expiration: Option<u64>) -> BasicProperties {
+        let (properties, names) = carried(self.properties);
+        let budget = self.budget.saturating_sub(names);
         let is_told =
             table.contains_key(headers::FINGERPRINT) || !table.contains_key(headers::ERROR);
-        if !is_told && encoded_size(&table) > budget {
+        if !is_told && size_of(&table) > budget {
             let alike = fingerprint_of(&table);
             insert(&mut table, headers::FINGERPRINT, long(&alike));
         }
-        self.finish(table, expiration)
+        fit(&mut table, budget);
+        let properties = properties.with_headers(table.into());
+        match expiration {
+            Some(ms) => properties.with_expiration(ShortString::from(ms.to_string())),
+            None => properties,
+        }
     }
 
     /// The properties of the copy: persistent, and small enough for one frame. It has all of the original's properties except `user_id`,
-    /// because a broker refuses one that is not the connection's own, and `expiration`, which would end the wait early.
-    fn finish(&self, mut table: FieldTable, expiration: Option<u64>) -> BasicProperties {
-        let (mut new, names) = carried(self.properties);
-        if let Some(ms) = expiration {
-            new = new.with_expiration(ShortString::from(ms.to_string()));
-        }
-        let budget = self.budget.saturating_sub(names);
-        if encoded_size(&table) > budget {
-            fit(&mut table, budget);
-        }
-        new.with_headers(table)
+    /// because a broker refuses one that is not the connection's own, and `expiration`, which would end a wait early.
+    fn finish(&self, mut table: Draft) -> BasicProperties {
+        let (properties, names) = carried(self.properties);
+        fit(&mut table, self.budget.saturating_sub(names));
+        properties.with_headers(table.into())
     }
 }
 
@@ -424,28 +428,22 @@ pub(crate) fn waited(copy: &BasicProperties) -> BasicProperties {
     carried(copy).0.with_headers(headers)
 }
 
-fn insert(table: &mut FieldTable, name: &str, value: AMQPValue) {
+fn insert(table: &mut Draft, name: &str, value: AMQPValue) {
     table.insert(ShortString::from(name), value);
-}
-
-fn remove(table: &mut FieldTable, name: &str) {
-    if table.contains_key(name) {
-        let kept = table.inner().iter().filter(|(key, _)| key.as_str() != name);
-        *table = kept
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect::<std::collections::BTreeMap<_, _>>()
-            .into();
-    }
 }
 
 fn long(text: &str) -> AMQPValue {
     AMQPValue::LongString(text.into())
 }
 
+fn text<'a>(table: &'a Draft, name: &str) -> Option<&'a str> {
+    table.get(name).and_then(headers::as_text)
+}
+
 /// The fingerprint of the failure in the headers.
-fn fingerprint_of(table: &FieldTable) -> String {
-    let text = |name| headers::string(table, name).unwrap_or_default();
-    fingerprint(&text(headers::ERROR_TYPE), &text(headers::ERROR))
+fn fingerprint_of(table: &Draft) -> String {
+    let text = |name| text(table, name).unwrap_or_default();
+    fingerprint(text(headers::ERROR_TYPE), text(headers::ERROR))
 }
 
 /// Keeps the beginning and the end of a text, which have an error's cause and place.
@@ -478,11 +476,11 @@ mod tests {
             let budget = crate::connection::header_room(frame_max);
             let (mut most, room) = (0, Limits::new(frame_max).content_header_max());
             for filler in budget.saturating_sub(3_000)..=room {
-                let mut table = FieldTable::default();
+                let mut table = Draft::default();
                 insert(&mut table, "filler", long(&"x".repeat(filler)));
                 let properties = BasicProperties::default()
                     .with_message_id(name.as_str().into())
-                    .with_headers(table);
+                    .with_headers(table.into());
                 if !is_renewable(&properties, budget) {
                     continue;
                 }

@@ -249,8 +249,8 @@ impl<M: Make> Waits<M> {
     pub(crate) fn adapt(
         &self,
         routing_key: String,
-        properties: BasicProperties,
-    ) -> (String, BasicProperties) {
+        properties: Arc<BasicProperties>,
+    ) -> (String, Arc<BasicProperties>) {
         let Some(delay) = waits_for(&self.0.queue, &routing_key) else {
             return (routing_key, properties);
         };
@@ -272,7 +272,8 @@ impl<M: Make> Waits<M> {
             );
         }
         let expiration = ShortString::from(wanted.as_millis().to_string());
-        (name, properties.with_expiration(expiration))
+        let properties = Arc::unwrap_or_clone(properties).with_expiration(expiration);
+        (name, Arc::new(properties))
     }
 
     /// The delay of the queue that replaces `name`; `None` if `name` can be used.

@@ -1,6 +1,6 @@
 //! The commands of an engine.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::super::{Delivery, Token};
 use crate::{BasicProperties, telemetry::Event};
@@ -24,7 +24,7 @@ pub(crate) enum Return {
 pub(crate) struct Copy {
     pub(crate) exchange: String,
     pub(crate) routing_key: String,
-    pub(crate) properties: BasicProperties,
+    pub(crate) properties: Arc<BasicProperties>,
     /// Whether the broker must return the copy if no queue takes it.
     pub(crate) mandatory: bool,
 }

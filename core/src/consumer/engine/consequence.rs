@@ -1,7 +1,7 @@
 //! What follows from the end of an attempt, and from a message's past. A pure function of the message, the options and the time, for the
 //! consumer and its simulation.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     super::{Consumer, Received},
@@ -83,7 +83,7 @@ impl Case<'_> {
         let copy = Copy {
             exchange: String::new(),
             routing_key: HANDOVER_QUEUE.to_owned(),
-            properties: self.stamp().handed_over(queue, handover, crashes, failure),
+            properties: Arc::new(self.stamp().handed_over(queue, handover, crashes, failure)),
             mandatory: true,
         };
         copying(copy, event, purpose)
@@ -193,7 +193,7 @@ impl Case<'_> {
         let copy = Copy {
             exchange: String::new(),
             routing_key: parking_queue(&self.options.queue),
-            properties: self.stamp().parked(reason, failure),
+            properties: Arc::new(self.stamp().parked(reason, failure)),
             mandatory: true,
         };
         copying(copy, event, Purpose::Next)
@@ -228,7 +228,7 @@ impl Case<'_> {
                 let copy = Copy {
                     exchange,
                     routing_key,
-                    properties: self.stamp().detour(crashes, expiration),
+                    properties: Arc::new(self.stamp().detour(crashes, expiration)),
                     mandatory,
                 };
                 copying(copy, event, Purpose::Detour)
@@ -256,7 +256,7 @@ impl Case<'_> {
         let copy = Copy {
             exchange: String::new(),
             routing_key: self.queue(),
-            properties,
+            properties: Arc::new(properties),
             mandatory: true,
         };
         Copying::new(copy, event, purpose)
@@ -289,7 +289,7 @@ impl Case<'_> {
                 let copy = Copy {
                     exchange,
                     routing_key,
-                    properties,
+                    properties: Arc::new(properties),
                     mandatory,
                 };
                 copying(copy, event, Purpose::Next)

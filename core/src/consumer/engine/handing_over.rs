@@ -71,7 +71,7 @@ fn copy_of(consequence: Consequence) -> (Copy, Event) {
 fn taken_over(copy: &Copy) -> (Failed, Handover) {
     assert_eq!((&*copy.exchange, &*copy.routing_key), ("", HANDOVER_QUEUE));
     assert!(copy.mandatory);
-    let message = received(HANDOVER_QUEUE, "", copy.properties.clone(), false);
+    let message = received(HANDOVER_QUEUE, "", (*copy.properties).clone(), false);
     Failed::handed_over(&Message(Arc::new(message))).unwrap()
 }
 

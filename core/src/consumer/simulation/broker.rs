@@ -92,7 +92,7 @@ impl Simulation {
             self.parked.push_back(Message(Arc::new(Received {
                 queue: self.engine.name().into(),
                 body,
-                properties: copy.properties,
+                properties: Arc::unwrap_or_clone(copy.properties),
                 exchange: ShortString::default(),
                 routing_key: ShortString::from(parking),
                 redelivered: false,

@@ -237,7 +237,7 @@ async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
         if let Some(ms) = expiration {
             properties = properties.with_expiration(ms.into());
         }
-        let (name, properties) = waits.adapt(name.to_owned(), properties);
+        let (name, properties) = waits.adapt(name.to_owned(), properties.into());
         let ms = properties.expiration().as_ref().map(ToString::to_string);
         (name, ms.unwrap_or_default())
     };

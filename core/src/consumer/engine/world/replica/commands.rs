@@ -23,7 +23,7 @@ pub(in super::super) fn publishing(copy: Copy) -> Method {
         exchange: copy.exchange.as_str().into(),
         routing_key: copy.routing_key.as_str().into(),
         mandatory: copy.mandatory,
-        properties: Arc::new(copy.properties),
+        properties: copy.properties,
         body: Arc::from(&b"body"[..]),
     }))
 }
