@@ -14,16 +14,16 @@ import (
 )
 
 // SetLogger sets the logger of this package, for all connections of the process without a [Logger] of their own; nil turns logging off. The
-// default is [slog.Default]. SetLogger and [Dial] ask l whether it wants lines below INFO. The stack of a handler's failure, at DEBUG, is logged
+// default is [slog.Default]. SetLogger, [Dial] and each failed attempt ask l which levels it wants. The stack of a handler's failure, at DEBUG, is logged
 // on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that for at most five seconds.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
-	debug := wantsDebug(l)
+	least := leastWanted(l)
 	journals.Lock()
 	defer journals.Unlock()
 	common.chosen.Store(l)
 	if entry := journals.open[nil]; entry != nil {
-		entry.debug = debug
+		entry.least.Store(int64(least))
 		wantLines()
 	}
 }
@@ -44,6 +44,8 @@ func orSilent(l *slog.Logger) *slog.Logger {
 // A logger, and the lines that wait for it. Some goroutines must not wait for log handlers, which are user code.
 type journal struct {
 	chosen atomic.Pointer[slog.Logger]
+	// The least level that the logger wants, as far as is known.
+	least atomic.Int64
 
 	mu      sync.Mutex
 	waiting []line
@@ -72,8 +74,6 @@ var journals = struct {
 type shared struct {
 	*journal
 	connections int
-	// Whether its logger wants lines below INFO.
-	debug bool
 }
 
 const (
@@ -107,7 +107,7 @@ func init() {
 
 // Opens the journal of a connection, and keeps fetching news for it until release. A nil logger stands for the package's.
 func hold(own *slog.Logger) *journal {
-	debug := wantsDebug(orDefault(own))
+	least := leastWanted(orDefault(own))
 	journals.Lock()
 	entry := journals.open[own]
 	if entry == nil {
@@ -119,7 +119,7 @@ func hold(own *slog.Logger) *journal {
 		journals.open[own] = entry
 	}
 	entry.connections++
-	entry.debug = debug
+	entry.least.Store(int64(least))
 	wantLines()
 	journals.Unlock()
 	native.Hold()
@@ -162,11 +162,26 @@ func openJournals() []*journal {
 
 // Tells the native half which lines are wanted. The caller holds the lock of the journals.
 func wantLines() {
-	debug := false
-	for _, entry := range journals.open {
-		debug = debug || entry.debug
+	if len(journals.open) == 0 {
+		native.LogLines(slog.LevelInfo)
+		return
 	}
-	native.LogLines(true, debug)
+	least := slog.LevelError
+	for _, entry := range journals.open {
+		least = min(least, slog.Level(entry.least.Load()))
+	}
+	native.LogLines(least)
+}
+
+// Asks the logger again: its level may have changed, and an attempt that failed is about to be logged.
+func (j *journal) follow() {
+	var least slog.Level
+	if safely(func() { least = leastWanted(j.logger()) }) != nil || j.least.Swap(int64(least)) == int64(least) {
+		return
+	}
+	journals.Lock()
+	defer journals.Unlock()
+	wantLines()
 }
 
 func (j *journal) logger() *slog.Logger { return orDefault(j.chosen.Load()) }
@@ -181,7 +196,15 @@ func orDefault(own *slog.Logger) *slog.Logger {
 	return own
 }
 
-func wantsDebug(l *slog.Logger) bool { return l.Enabled(context.Background(), slog.LevelDebug) }
+// The least level that a logger wants, of those that the native half has. A line that it drops would cost as much as any other.
+func leastWanted(l *slog.Logger) slog.Level {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn} {
+		if l.Enabled(context.Background(), level) {
+			return level
+		}
+	}
+	return slog.LevelError
+}
 
 // The most of a text, and of a stack, that a log line shows; as much as the record of a parked message keeps.
 const (

@@ -42,7 +42,7 @@ export function setLogger(logger: Logger | false): void {
     }
   }
   current = logger
-  native.setDebug(true)
+  native.wantAllLines()
 }
 
 /** Control characters, line ends, and marks that change the direction of text. */

@@ -122,7 +122,7 @@ export interface Native {
   readPolicy(text: string): { text: string; retries: number; delays: number[] }
   history(headers: Uint8Array): string
   live(): [string, number][]
-  setDebug(wanted: boolean): void
+  wantAllLines(): void
 }
 
 function load(): Native {

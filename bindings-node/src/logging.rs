@@ -1,9 +1,9 @@
 //! Log lines of the core, for JavaScript.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use napi_derive::napi;
-use retryrmq::lines::{self, Level, Wanted};
+use retryrmq::lines::{self, Level, LevelFilter};
 
 use crate::shared::Shared;
 
@@ -19,6 +19,9 @@ pub struct Line {
 /// The reader of the lines is the oldest environment that still exists, mostly the main thread.
 static READERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
+/// The console gets warnings and errors. Lines that it would drop are not even made: a storm of failures has one for each.
+static WANTED_AT_FIRST: Once = Once::new();
+
 fn readers() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     READERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -31,6 +34,7 @@ fn reader() -> Option<Arc<Shared>> {
 
 /// Adds the environment behind this bridge as a reader, after those before it.
 pub(crate) fn told_to(bridge: &Arc<Shared>) {
+    WANTED_AT_FIRST.call_once(|| lines::want(LevelFilter::WARN));
     readers().push(Arc::downgrade(bridge));
     lines::catch(|| {
         if let Some(reader) = reader() {
@@ -58,8 +62,9 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
         .collect()
 }
 
-/// Sets whether lines below `info` are kept.
+/// Keeps the lines of all levels from now on, for a logger of the application.
 #[napi(catch_unwind)]
-pub fn set_debug(wanted: bool) {
-    lines::want(if wanted { Wanted::Debug } else { Wanted::Info });
+pub fn want_all_lines() {
+    WANTED_AT_FIRST.call_once(|| {});
+    lines::want(LevelFilter::DEBUG);
 }

@@ -26,7 +26,7 @@ mod _native {
     use crate::{
         client::{Client, check_queue_type, check_url, connect},
         live::live,
-        logging::set_debug,
+        logging::want_lines,
         message::Message,
         operation::Operation,
         options::{Options, default_policy, duration_text, parse_duration, policy},

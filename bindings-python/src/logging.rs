@@ -1,7 +1,7 @@
 //! Log lines of the core, for Python's `logging`.
 
 use pyo3::pyfunction;
-use retryrmq::lines::{self, Level, Wanted};
+use retryrmq::lines::{self, Level, LevelFilter};
 
 /// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text.
 pub(crate) type Line = (&'static str, u8, String);
@@ -23,8 +23,14 @@ pub(crate) fn take() -> Vec<Line> {
         .collect()
 }
 
-/// Sets whether lines below INFO are kept.
+/// Sets the least level, as in Python's `logging`, of the lines that are kept.
 #[pyfunction]
-pub(crate) fn set_debug(wanted: bool) {
-    lines::want(if wanted { Wanted::Debug } else { Wanted::Info });
+pub(crate) fn want_lines(least: u8) {
+    lines::want(match least {
+        0..=10 => LevelFilter::DEBUG,
+        11..=20 => LevelFilter::INFO,
+        21..=30 => LevelFilter::WARN,
+        31..=40 => LevelFilter::ERROR,
+        _ => LevelFilter::OFF,
+    });
 }

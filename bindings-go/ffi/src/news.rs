@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq::lines::{self, Wanted};
+use retryrmq::lines::{self, LevelFilter};
 use retryrmq_bindings::{Events, rows};
 
 use crate::logging::{self, Line};
@@ -134,13 +134,15 @@ pub fn wake_news() {
     nudge();
 }
 
-/// Whether lines are wanted at all, and whether those below INFO are.
+/// The least level, as in `slog`, of the lines that are wanted.
 #[uniffi::export]
-pub fn log_lines(wanted: bool, debug: bool) {
+pub fn log_lines(least: i8) {
     lines::catch(nudge);
-    lines::want(match (wanted, debug) {
-        (false, _) => Wanted::Nothing,
-        (true, false) => Wanted::Info,
-        (true, true) => Wanted::Debug,
+    lines::want(match least {
+        i8::MIN..=-4 => LevelFilter::DEBUG,
+        -3..=0 => LevelFilter::INFO,
+        1..=4 => LevelFilter::WARN,
+        5..=8 => LevelFilter::ERROR,
+        _ => LevelFilter::OFF,
     });
 }

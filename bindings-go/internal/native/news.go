@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 )
 
@@ -157,11 +158,8 @@ func Unlisten(listener uint64) {
 	delete(room.listeners, listener)
 }
 
-// LogLines says whether log lines are wanted, and whether those below INFO are.
-func LogLines(wanted, debug bool) {
-	flag := map[bool]C.int8_t{true: 1}
-	C.rr_log_lines(flag[wanted], flag[debug])
-}
+// LogLines says the least level of the log lines that are wanted.
+func LogLines(least slog.Level) { C.rr_log_lines(C.int8_t(least)) }
 
 // Operation is something that takes time.
 type Operation struct {

@@ -491,7 +491,7 @@ void uniffi_retryrmq_go_fn_func_answer(uint64_t number, RustBuffer given, RustCa
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
 #define UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_LOG_LINES
-void uniffi_retryrmq_go_fn_func_log_lines(int8_t wanted, int8_t debug, RustCallStatus *_Nonnull out_status
+void uniffi_retryrmq_go_fn_func_log_lines(int8_t least, RustCallStatus *_Nonnull out_status
 );
 #endif
 #ifndef UNIFFI_FFIDEF_UNIFFI_RETRYRMQ_GO_FN_FUNC_NEWS

@@ -234,8 +234,8 @@ static inline rr_answer rr_answer_login(uint64_t question, const void *given, in
     RR_NOTHING(uniffi_retryrmq_go_fn_func_answer(question, rr_lend(given, len), &status));
 }
 
-static inline rr_answer rr_log_lines(int8_t wanted, int8_t debug) {
-    RR_NOTHING(uniffi_retryrmq_go_fn_func_log_lines(wanted, debug, &status));
+static inline rr_answer rr_log_lines(int8_t least) {
+    RR_NOTHING(uniffi_retryrmq_go_fn_func_log_lines(least, &status));
 }
 
 static inline rr_answer rr_history(const void *headers, int32_t len) {

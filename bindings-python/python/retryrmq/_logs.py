@@ -7,6 +7,8 @@ import re
 import traceback
 from typing import Any
 
+from . import _native
+
 
 def escaped(text: str) -> str:
     """The text with escapes for everything that is not printable: line ends, control characters, marks of text direction."""
@@ -52,3 +54,31 @@ def logger(name: str) -> logging.Logger:
     found = logging.getLogger(name)
     found.addFilter(_ESCAPING)  # it is added only once
     return found
+
+
+#: The loggers of the core's lines.
+_OF_THE_CORE = tuple(
+    logger(name)
+    for name in (
+        "retryrmq",
+        "retryrmq.attempt",
+        "retryrmq.client",
+        "retryrmq.connection",
+        "retryrmq.consumer",
+        "retryrmq.parking",
+        "retryrmq.publish",
+        "retryrmq.topology",
+    )
+)
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+_wanted: int | None = None
+
+
+def follow_levels() -> None:
+    """Tells the core which of its lines are wanted. It logs each failed attempt, and a line that is dropped here costs as much as any other."""
+    global _wanted
+    wanted = (level for level in _LEVELS if any(one.isEnabledFor(level) for one in _OF_THE_CORE))
+    least = next(wanted, logging.CRITICAL)
+    if least != _wanted:
+        _wanted = least
+        _native.want_lines(least)

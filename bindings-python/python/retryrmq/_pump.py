@@ -71,18 +71,10 @@ class Pump:
         self._homes: dict[int, _Home] = {}
         #: The functions that give credentials, as long as they can be asked.
         self._askers: dict[int, Asker] = {}
-        self._debug: bool | None = None
         #: Subscriptions that must end before the interpreter does.
         self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
         self._thread.start()
-
-    def follow_level(self) -> None:
-        """Makes the core keep lines below INFO only while they are wanted."""
-        debug = logger.isEnabledFor(logging.DEBUG)
-        if debug is not self._debug:
-            self._debug = debug
-            _native.set_debug(debug)
 
     def when_done(
         self,
@@ -326,7 +318,7 @@ def pump() -> Pump:
             found = _pump
             if found is None:
                 found = _pump = Pump()
-    found.follow_level()
+    _logs.follow_levels()
     return found
 
 

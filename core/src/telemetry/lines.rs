@@ -8,7 +8,7 @@ use std::{
     fmt::{self, Write as _},
     sync::{
         Mutex, MutexGuard, OnceLock, TryLockError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -22,7 +22,7 @@ use tracing_subscriber::{
     registry::Registry,
 };
 
-pub use tracing::Level;
+pub use tracing::{Level, level_filters::LevelFilter};
 
 /// How many lines are kept, as for events. Beyond that the oldest are dropped, and a line says how many.
 const ROOM: usize = 10_000;
@@ -55,22 +55,18 @@ impl fmt::Display for Line {
     }
 }
 
-/// Which lines are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-#[repr(u8)]
-pub enum Wanted {
-    /// None.
-    Nothing,
-    /// Those of level INFO and above.
-    #[default]
-    Info,
-    /// Those of all levels.
-    Debug,
-}
+const LEVELS: [LevelFilter; 6] = [
+    LevelFilter::ERROR,
+    LevelFilter::WARN,
+    LevelFilter::INFO,
+    LevelFilter::DEBUG,
+    LevelFilter::TRACE,
+    LevelFilter::OFF,
+];
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
-static WANTED: AtomicU8 = AtomicU8::new(Wanted::Info as u8);
+/// As the place in [`LEVELS`].
+static WANTED: AtomicUsize = AtomicUsize::new(2);
 /// How many lines were dropped since the last [`take`].
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static NUDGE: OnceLock<fn()> = OnceLock::new();
@@ -84,10 +80,15 @@ pub fn catch(nudge: fn()) {
     }
 }
 
-/// Sets which lines are kept.
-pub fn want(wanted: Wanted) {
-    WANTED.store(wanted as u8, Ordering::Relaxed);
-    tracing::callsite::rebuild_interest_cache();
+/// Sets which lines are kept: those of this level and above; INFO until it is set. A line that nobody wants costs nothing, so a binding whose
+/// logger drops it should not ask for it: a storm of failures logs each of them at INFO.
+pub fn want(least: LevelFilter) {
+    let wanted = LEVELS.iter().position(|level| *level == least);
+    if let Some(wanted) = wanted
+        && WANTED.swap(wanted, Ordering::Relaxed) != wanted
+    {
+        tracing::callsite::rebuild_interest_cache();
+    }
 }
 
 /// The lines since the last call, oldest first. If lines were dropped, the first one is a WARN with their number.
@@ -123,10 +124,8 @@ struct Catcher;
 
 impl<S: Subscriber> Layer<S> for Catcher {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let wanted = WANTED.load(Ordering::Relaxed);
-        metadata.target().starts_with("retryrmq")
-            && wanted >= Wanted::Info as u8
-            && (*metadata.level() <= Level::INFO || wanted >= Wanted::Debug as u8)
+        let wanted = LEVELS[WANTED.load(Ordering::Relaxed)];
+        *metadata.level() <= wanted && metadata.target().starts_with("retryrmq")
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -209,14 +208,14 @@ mod tests {
             assert_eq!(take(), [line]);
             assert_eq!(take(), []);
 
-            want(Wanted::Debug);
+            want(LevelFilter::DEBUG);
             tracing::debug!(target: "retryrmq", "at the root");
             assert_eq!(take()[0].module, "");
-            want(Wanted::Nothing);
+            want(LevelFilter::OFF);
             tracing::error!(target: "retryrmq::client", "unwanted");
             assert_eq!(take(), []);
 
-            want(Wanted::Info);
+            want(LevelFilter::INFO);
             for number in 0..ROOM + 7 {
                 tracing::info!(target: "retryrmq::client", "{number}");
             }
@@ -226,9 +225,9 @@ mod tests {
             assert_eq!(lines[1].message, "7", "the oldest go first");
             assert_eq!(take(), []);
 
-            want(Wanted::Debug);
+            want(LevelFilter::DEBUG);
             assert_eq!(of_attempts(), ATTEMPTS);
-            want(Wanted::Info);
+            want(LevelFilter::INFO);
         });
     }
 
