@@ -37,6 +37,12 @@ const consume = {
   },
 }
 
+/** What every handler does: like any other it fails by throwing, and making an error is work, whoever catches it. */
+async function attempt(load, failed) {
+  if (load.fails(failed)) throw new Error('not yet')
+  load.done()
+}
+
 /**
  * Each message fails once or more often, waits each time, and succeeds. The loops are what people write by hand who want to lose
  * nothing: a confirmed copy to a queue with a TTL that dead-letters back to the work queue, then the acknowledgement. Rascal's
@@ -50,10 +56,12 @@ const loops = {
       async (message, ack, publish) => {
         const { headers = {}, deliveryMode } = message.properties
         const failed = headers[COUNTED] ?? 0
-        const fails = load.fails(failed)
-        if (fails) await publish(load.place(queue, failed), message.content, { headers: { [COUNTED]: failed + 1 }, deliveryMode })
+        try {
+          await attempt(load, failed)
+        } catch {
+          await publish(load.place(queue, failed), message.content, { headers: { [COUNTED]: failed + 1 }, deliveryMode })
+        }
         ack()
-        if (!fails) load.done()
       },
       load.outstanding,
     ),
@@ -63,8 +71,11 @@ const loops = {
       queue,
       async (message, publish) => {
         const failed = message.headers?.[COUNTED] ?? 0
-        if (!load.fails(failed)) return load.done()
-        await publish(load.place(queue, failed), message.body, { headers: { [COUNTED]: failed + 1 }, durable: true })
+        try {
+          await attempt(load, failed)
+        } catch {
+          await publish(load.place(queue, failed), message.body, { headers: { [COUNTED]: failed + 1 }, durable: true })
+        }
       },
       load.outstanding,
     ),
@@ -85,10 +96,8 @@ const loops = {
 }
 
 function ours(url, queue, load, options) {
-  return retryrmq(url, queue, { retry: load.retry, prefetch: load.outstanding, ...options }, async (msg) => {
-    if (load.fails(msg.attempt - 1)) throw new Error('not yet')
-    load.done()
-  })
+  const how = { retry: load.retry, prefetch: load.outstanding, ...options }
+  return retryrmq(url, queue, how, (msg) => attempt(load, msg.attempt - 1))
 }
 
 /** Publishes no copies: `giveBack(channel, message)` for what fails. `failed` is told the properties of a message. */
@@ -96,10 +105,13 @@ const withoutCopies = (url, queue, load, failed, giveBack) =>
   amqplib(
     url,
     queue,
-    (message, ack, _, channel) => {
-      if (load.fails(failed(message.properties))) return giveBack(channel, message)
+    async (message, ack, _, channel) => {
+      try {
+        await attempt(load, failed(message.properties))
+      } catch {
+        return giveBack(channel, message)
+      }
       ack()
-      load.done()
     },
     load.outstanding,
   )

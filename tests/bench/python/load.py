@@ -28,6 +28,17 @@ class Load(Protocol):
         """A message has succeeded."""
 
 
+class NotYetError(Exception):
+    """The failure of a handler."""
+
+
+def attempt(load: Load, failed: int) -> None:
+    """What every handler does: like any other it fails by raising, and an exception is work, whoever catches it."""
+    if load.fails(failed):
+        raise NotYetError("not yet")
+    load.done()
+
+
 class Failing:
     """Each message fails ``failures`` times, waits ``delay`` seconds each time, and succeeds."""
 

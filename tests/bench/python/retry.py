@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from load import Failing, Load
+from load import Failing, Load, NotYetError, attempt
 from measure import BODY, Case
 
 #: How the copies are counted by hand.
@@ -43,14 +43,13 @@ def pika_by_hand(url: str, queue: str, load: Load) -> None:
 
     def handle(channel, method, properties, body) -> None:
         failed = (properties.headers or {}).get(COUNTED, 0)
-        fails = load.fails(failed)
-        if fails:
+        try:
+            attempt(load, failed)
+        except NotYetError:
             properties.headers = {COUNTED: failed + 1}
             place = load.place(queue, failed)
             publishing.basic_publish("", place, body, properties, mandatory=True)  # raises if not confirmed
         channel.basic_ack(method.delivery_tag)
-        if not fails:
-            load.done()
 
     channel.basic_consume(queue, handle)
     channel.start_consuming()
@@ -68,15 +67,14 @@ def aio_pika_by_hand(url: str, queue: str, load: Load) -> None:
 
         async def handle(message) -> None:
             failed = message.headers.get(COUNTED, 0)
-            fails = load.fails(failed)
-            if fails:
+            try:
+                attempt(load, failed)
+            except NotYetError:
                 copy = aio_pika.Message(
                     message.body, headers={COUNTED: failed + 1}, delivery_mode=message.delivery_mode
                 )
                 await publishing.default_exchange.publish(copy, load.place(queue, failed))
             await message.ack()
-            if not fails:
-                load.done()
 
         await work.consume(handle)
         await asyncio.Future()
@@ -167,9 +165,7 @@ def retryrmq_sync(url: str, queue: str, load: Load, **options: Any) -> None:
     client = retryrmq.connect_blocking(url)
 
     def handle(message) -> None:
-        if load.fails(message.attempt - 1):
-            raise RuntimeError("not yet")
-        load.done()
+        attempt(load, message.attempt - 1)
 
     client.consume(queue, handle, dlx=True, retry=load.retry, prefetch=load.outstanding, **options).start()
     threading.Event().wait()
@@ -182,9 +178,7 @@ def retryrmq_async(url: str, queue: str, load: Load) -> None:
         client = await retryrmq.connect(url)
 
         async def handle(message) -> None:
-            if load.fails(message.attempt - 1):
-                raise RuntimeError("not yet")
-            load.done()
+            attempt(load, message.attempt - 1)
 
         await client.consume(queue, handle, dlx=True, retry=load.retry, prefetch=load.outstanding).run()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from load import Failing, Load, Outage
+from load import Failing, Load, NotYetError, Outage, attempt
 from retry import LOOPS, Loop, asked, pika_by_hand, retryrmq_sync
 
 FAILURES = 5
@@ -26,11 +26,12 @@ def _without_copies(url: str, queue: str, load: Load, failed: Callable[[Any], in
     channel.basic_qos(prefetch_count=load.outstanding)
 
     def handle(channel, method, properties, body) -> None:
-        if load.fails(failed(properties)):
+        try:
+            attempt(load, failed(properties))
+        except NotYetError:
             getattr(channel, give_back)(method.delivery_tag, requeue=True)
         else:
             channel.basic_ack(method.delivery_tag)
-            load.done()
 
     channel.basic_consume(queue, handle)
     channel.start_consuming()
