@@ -94,6 +94,28 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	}
 }
 
+func TestALevelThatChangesLaterIsFollowed(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		var log safeBuffer
+		var level slog.LevelVar
+		level.Set(slog.LevelWarn)
+		conn := s.dial(retryrmq.Logger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: &level}))))
+		s.queue("orders", "classic")
+		s.publish(conn, "orders", "7")
+		c := s.consume(conn, "orders", func(context.Context, *retryrmq.Message) error { return errors.New("no") }, retryrmq.DLX(),
+			retryrmq.Retry(retryrmq.Fixed(20*time.Millisecond).Retries(100_000)))
+		eventually(t, "it was retried", func() bool { return conn.Stats("orders").Retried >= 2 })
+		if text := log.String(); strings.Contains(text, "failed") {
+			t.Errorf("more is logged than is wanted: %s", text)
+		}
+		level.Set(slog.LevelInfo)
+		eventually(t, "the next ones are logged", func() bool { return strings.Count(log.String(), "failed: no; retry in 20ms") >= 2 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		var logs [2]safeBuffer

@@ -67,6 +67,30 @@ def test_a_log_handler_that_exits_ends_no_consumer(broker: Broker) -> None:
         asyncio.run(main())
 
 
+def test_a_level_that_changes_later_is_followed(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+
+    @app.consume(queue, dlx=True, retry="fixed(20ms, retries=100000)")
+    async def handle(msg: retryrmq.Message) -> None:
+        raise ValueError("no")
+
+    def said() -> list[str]:
+        return [record.message for record in caplog.records if record.name == "retryrmq.attempt"]
+
+    async def main() -> None:
+        async with app:
+            await app.publish(queue, "a")
+            await soon("it was retried", lambda: app.stats()[queue].retried >= 2)
+            assert said() == []
+            caplog.set_level(logging.INFO, "retryrmq")
+            await soon("the next ones are logged", lambda: len(said()) >= 2)
+
+    caplog.set_level(logging.WARNING, "retryrmq")
+    asyncio.run(main())
+    assert "failed: ValueError: no; retry in 20ms" in said()[0]
+
+
 def test_a_log_handler_may_wait_for_the_event_loop(broker: Broker) -> None:
     queue, lines = broker.queue(), broker.queue("lines")
     app = retryrmq.App(broker.url)

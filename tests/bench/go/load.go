@@ -39,7 +39,10 @@ func (f failing) done()                            { f.one() }
 func (f failing) policy() retryrmq.Policy          { return retryrmq.Fixed(time.Second) }
 func (f failing) outstanding() int                 { return f.held }
 
-func once(count int) load { return failing{newMeter(count), 1, prefetch} }
+// How many messages a client may hold while each fails once.
+var held = number("RETRYRMQ_BENCH_OUTSTANDING", prefetch)
+
+func once(count int) load { return failing{newMeter(count), 1, held} }
 
 // Everything in a queue at once.
 func storm(count int) load { return failing{newMeter(count), 5, 1000} }

@@ -1,8 +1,9 @@
 // Measures the Go module beside its peers, in alternating rounds on one broker, and prints tables: see run.
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and only
-// ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_STORM (messages of a
-// storm), RETRYRMQ_BENCH_OUTAGE (its seconds) and RETRYRMQ_BENCH_ROUNDS make it shorter.
+// ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_OUTSTANDING (how
+// many of these a client may hold: 200), RETRYRMQ_BENCH_STORM (messages of a storm), RETRYRMQ_BENCH_OUTAGE (its seconds) and
+// RETRYRMQ_BENCH_ROUNDS make it shorter.
 //
 // wagslane/go-rabbitmq is not among the peers: Go's module proxy does not give it out.
 package main

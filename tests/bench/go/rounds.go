@@ -89,7 +89,7 @@ type bench struct {
 func (b *bench) consume() error {
 	fmt.Printf("\nconsume and acknowledge %d × 256 B, prefetch %d, %d rounds\n", b.count, prefetch, b.rounds)
 	names := []string{"amqp091 ack each", "amqp091 ack multiple", "watermill", "retryrmq", limit}
-	return b.kinds("consume and acknowledge", b.count, names, func(name, kind string) (figures, error) {
+	return b.kinds("consume and acknowledge", "", b.count, names, func(name, kind string) (figures, error) {
 		queue, err := b.full(kind, b.count)
 		if err != nil {
 			return nil, err
@@ -105,9 +105,9 @@ func (b *bench) consume() error {
 
 func (b *bench) retry() error {
 	count := b.retried
-	fmt.Printf("\n%d × 256 B, each fails once and waits a second, prefetch %d, %d rounds; the consumer is there first\n", count, prefetch, b.rounds)
+	fmt.Printf("\n%d × 256 B, each fails once and waits a second, %d outstanding, %d rounds; the consumer is there first\n", count, held, b.rounds)
 	names := []string{"amqp091 by hand", "watermill Retry", "retryrmq"}
-	return b.kinds("fail once", count, names, func(name, kind string) (figures, error) {
+	return b.kinds("fail once", fmt.Sprintf(", %d outstanding", held), count, names, func(name, kind string) (figures, error) {
 		count := count
 		if name == "watermill Retry" {
 			count = max(count/5000, 2) // one a second: it waits in its handler
@@ -182,7 +182,7 @@ func (b *bench) outage() error {
 func (b *bench) latency() error {
 	count := max(b.count/100, 20)
 	fmt.Printf("\none message at a time, %d a second, %d of them, %d rounds\n", perSecond, count, b.rounds)
-	return b.kinds("one at a time", count, []string{"amqp091", "retryrmq"}, func(name, kind string) (figures, error) {
+	return b.kinds("one at a time", "", count, []string{"amqp091", "retryrmq"}, func(name, kind string) (figures, error) {
 		queue, err := b.full(kind, 0)
 		if err != nil {
 			return nil, err
@@ -197,15 +197,15 @@ func (b *bench) latency() error {
 	}, "retryrmq", []aim{{"p99_ms", "amqp091", "≤ 1"}})
 }
 
-// All of them in turn, in each round from another one on, for both types of queues.
-func (b *bench) kinds(group string, count int, names []string, measure func(name, kind string) (figures, error), ours string, aims []aim) error {
+// All of them in turn, in each round from another one on, for both types of queues. `how` is added to the type in the table.
+func (b *bench) kinds(group, how string, count int, names []string, measure func(name, kind string) (figures, error), ours string, aims []aim) error {
 	wanted := os.Getenv("RETRYRMQ_BENCH_KINDS")
 	for _, kind := range []string{"classic", "quorum"} {
 		if wanted != "" && !slices.Contains(strings.Fields(wanted), kind) {
 			continue
 		}
 		one := func(name string) (figures, error) { return measure(name, kind) }
-		if err := b.turns(group, kind, count, b.rounds, names, one, ours, aims); err != nil {
+		if err := b.turns(group, kind+how, count, b.rounds, names, one, ours, aims); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (b *bench) turns(group, kind string, count, rounds int, names []string, mea
 			found[name] = append(found[name], one)
 		}
 	}
-	fmt.Printf("\n%s work queue\n", kind)
+	fmt.Printf("\nwork queue: %s\n", kind)
 	table(names, found)
 	if err := keep(group, kind, count, found); err != nil {
 		return err

@@ -3,7 +3,8 @@
 //     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/node/run [consume|retry|storm|outage|latency|memory]…
 //
 // Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
-// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_STORM
+// only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail),
+// RETRYRMQ_BENCH_OUTSTANDING (how many of these a client may hold: 200), RETRYRMQ_BENCH_STORM
 // (messages of a storm), RETRYRMQ_BENCH_OUTAGE (its seconds), RETRYRMQ_BENCH_WAITING (messages that wait), RETRYRMQ_BENCH_ROUNDS and
 // RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter. Without the name of a group, it measures consume, retry and latency.
 
@@ -14,7 +15,7 @@ import { fileURLToPath } from 'node:url'
 import { connect, setLogger } from 'retryrmq'
 
 import { GROUPS, NATIVE } from './cases.mjs'
-import { Outage, PER_SECOND } from './load.mjs'
+import { HELD, Outage, PER_SECOND } from './load.mjs'
 import { resident } from './measure.mjs'
 import { fill, hasConsumer, ready, work } from './queues.mjs'
 import { aims, keep, table } from './report.mjs'
@@ -101,7 +102,7 @@ async function retry() {
   const all = RETRIED
   // Rascal holds what waits within its prefetch, so at most 200 a second come through; a tenth shows its pace.
   const counts = { 'rascal republish': Math.max(Math.floor(all / 10), 1) }
-  console.log(`\n== ${all} × 256 B, each fails once and waits a second, prefetch 200, ${ROUNDS} rounds; the consumer is there first`)
+  console.log(`\n== ${all} × 256 B, each fails once and waits a second, ${HELD} outstanding, ${ROUNDS} rounds; the consumer is there first`)
   for (const kind of KINDS) {
     const rounds = await alternating(Object.keys(GROUPS.retry), ROUNDS, (name) => {
       const count = counts[name] ?? all
@@ -112,7 +113,7 @@ async function retry() {
         return measured.done
       })
     })
-    keep('fail once', kind, all, rounds)
+    keep('fail once', `${kind}, ${HELD} outstanding`, all, rounds)
     table(`${kind} work queue`, rounds, PACE, ['amqplib by hand', 'rascal republish'])
     aims(rounds, [
       ['retryrmq', 'per_second', 'amqplib by hand', '≥ 1.25'],

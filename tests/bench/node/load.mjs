@@ -10,9 +10,12 @@ import { cpu, Meter, PREFETCH, report } from './measure.mjs'
 /** Messages a second, wherever they come at a rate. */
 export const PER_SECOND = 100
 
+/** Messages that a client may hold while each fails once. */
+export const HELD = Number(process.env.RETRYRMQ_BENCH_OUTSTANDING || PREFETCH)
+
 /** Each message fails `failures` times, waits `delay` ms each time, and succeeds. */
 export class Failing {
-  constructor(count, { failures = 1, delay = 1000, outstanding = PREFETCH } = {}) {
+  constructor(count, { failures = 1, delay = 1000, outstanding = HELD } = {}) {
     Object.assign(this, { failures, delay, outstanding, retry: `fixed(${delay}ms)` })
     this.meter = new Meter(count)
   }

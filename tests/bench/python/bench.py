@@ -3,8 +3,8 @@
     tests/broker/with-brokers --versions 4.3 --one -- tests/bench/python/run [consume|retry|storm|outage|latency|memory]…
 
 Every measurement is a process of its own, on a queue of its own. Nothing is asserted: the machine is whatever it is, and
-only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail), RETRYRMQ_BENCH_STORM (messages
-of a storm), RETRYRMQ_BENCH_OUTAGE (its seconds), RETRYRMQ_BENCH_WAITING (messages that wait), RETRYRMQ_BENCH_ROUNDS and
+only ratios of one run mean anything. RETRYRMQ_BENCH_COUNT, RETRYRMQ_BENCH_RETRIED (messages that fail),
+RETRYRMQ_BENCH_OUTSTANDING (how many of these a client may hold: 200), RETRYRMQ_BENCH_STORM (messages of a storm), RETRYRMQ_BENCH_OUTAGE (its seconds), RETRYRMQ_BENCH_WAITING (messages that wait), RETRYRMQ_BENCH_ROUNDS and
 RETRYRMQ_BENCH_KINDS ("classic quorum") make it shorter. Without the name of a group, it measures consume, retry and latency.
 """
 
@@ -28,7 +28,7 @@ import report
 import retry
 import storm
 from latency import PER_SECOND
-from load import Outage
+from load import HELD, Outage
 from measure import resident_kib
 from memory import HOUR
 from queues import Broker, Kind
@@ -85,7 +85,7 @@ def consume(broker: Broker) -> None:
 
 def failing(broker: Broker) -> None:
     report.console.print(
-        f"\n[bold]{RETRIED} × 256 B, each fails once and waits a second, prefetch 200, {FEWER_ROUNDS} rounds; the consumer is there first"
+        f"\n[bold]{RETRIED} × 256 B, each fails once and waits a second, {HELD} outstanding, {FEWER_ROUNDS} rounds; the consumer is there first"
     )
     for kind in KINDS:
         names = possible(broker, kind, "retry")
@@ -96,7 +96,7 @@ def failing(broker: Broker) -> None:
                 broker.wait_for_consumer(queue)
                 publish(name, broker, queue, RETRIED)
                 rounds[name].append(figures(measured, name))
-        report.keep("fail once", kind, RETRIED, rounds)
+        report.keep("fail once", f"{kind}, {HELD} outstanding", RETRIED, rounds)
         report.pace(f"{kind} work queue", rounds, [name for name in names if not name.startswith("retryrmq")])
 
 

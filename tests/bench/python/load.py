@@ -5,6 +5,7 @@ Either each message fails so often, or all attempts fail while a dependency is a
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Protocol
 
@@ -28,6 +29,10 @@ class Load(Protocol):
         """A message has succeeded."""
 
 
+#: Messages that a client may hold while each fails once.
+HELD = int(os.environ.get("RETRYRMQ_BENCH_OUTSTANDING") or PREFETCH)
+
+
 class NotYetError(Exception):
     """The failure of a handler."""
 
@@ -42,7 +47,7 @@ def attempt(load: Load, failed: int) -> None:
 class Failing:
     """Each message fails ``failures`` times, waits ``delay`` seconds each time, and succeeds."""
 
-    def __init__(self, count: int, *, failures: int = 1, delay: int = 1, outstanding: int = PREFETCH) -> None:
+    def __init__(self, count: int, *, failures: int = 1, delay: int = 1, outstanding: int = HELD) -> None:
         self.failures, self.delay, self.outstanding = failures, delay, outstanding
         self.retry = f"fixed({delay}s)"
         self.meter = Meter(count)
