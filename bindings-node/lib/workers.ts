@@ -115,9 +115,8 @@ export class Workers {
   stop(): void {
     this.flush()
     this.#closing = this.#stopped = true
+    this.#returnTheUnstarted()
     this.#subscription.abandon()
-    this.#ready = []
-    this.#next = 0
   }
 
   /** The subscription has ended: aborts the signals of running handlers, and clears all timers. */

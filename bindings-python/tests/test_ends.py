@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 
 import pytest
@@ -86,6 +87,37 @@ def test_what_is_handled_when_it_stops_does_not_come_again(broker: Broker, progr
     assert program.line() == {"handled": numbers[:21]}
     assert program.end() == 0
     assert sorted(int(body) for body, _ in left_in(broker, queue)) == list(range(20, 40))
+
+
+def test_what_no_handler_has_begun_when_it_stops_does_not_count_as_delivered(broker: Broker) -> None:
+    queue = broker.queue()
+    counted: dict[str, int] = {}
+
+    async def run() -> None:
+        began = asyncio.Event()
+
+        async def handle(msg: retryrmq.Message) -> None:
+            if msg.text() == "150":
+                began.set()
+                await asyncio.sleep(3600)
+
+        async with retryrmq.connect(broker.url) as client:
+            async with client.consume(queue, dlx=True):
+                pass
+            for number in range(250):  # so quick that more and more of them are taken at once
+                await client.publish(queue, str(number))
+            consumer = await client.consume(queue, handle, dlx=True, concurrency=1).start()
+            await began.wait()
+            consumer.stop()
+            async with client.consume(queue, dlx=True) as again:
+                async for msg in again:
+                    counted[msg.text()] = msg.headers.get("x-delivery-count", 0)
+                    await msg.ack()
+                    if len(counted) == 100:
+                        break
+
+    asyncio.run(run())
+    assert counted == {str(number): int(number == 150) for number in range(150, 250)}
 
 
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(3)", "os._exit(4)", "raise ZeroDivisionError"])

@@ -123,8 +123,9 @@ def test_a_drain_leaves_threads_behind_when_its_time_is_up(broker: Broker, caplo
         go_on.set()
 
 
+@pytest.mark.parametrize("how", ["close", "stop"])
 def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
-    broker: Broker, caplog: pytest.LogCaptureFixture
+    broker: Broker, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     queue = broker.queue()
     began, go_on = threading.Event(), threading.Event()
@@ -141,11 +142,12 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
             client.publish(queue, str(number))
         consumer = client.consume(queue, handle, dlx=True, concurrency=1, drain_timeout="1s").start()
         assert began.wait(60)
-        consumer.close()
-        eventually("the core warns", lambda: warnings(caplog))
-        assert [(name, text.partition(";")[0]) for name, text in warnings(caplog)] == [
-            ("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")
-        ]
+        getattr(consumer, how)()
+        if how == "close":
+            eventually("the core warns", lambda: warnings(caplog))
+            assert [(name, text.partition(";")[0]) for name, text in warnings(caplog)] == [
+                ("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")
+            ]
         counted: dict[str, int] = {}
         with client.consume(queue, dlx=True) as again:
             for msg in again:

@@ -253,6 +253,27 @@ test('stopping waits for nobody, and aborts who still runs', async (t) => {
   await until('the message is handled by the next one', () => next.stats().acked >= 2 || next.stats().delivered >= 2)
 })
 
+test('what no handler has begun when it stops does not count as delivered', async (t) => {
+  const [rmq, orders] = [await client(t), await queue(t)]
+  await (await rmq.consume({ queue: orders, dlx: true }, () => {})).close()
+  // So quick that more and more of them are taken at once.
+  for (let n = 0; n < 250; n++) await rmq.publish(orders, String(n))
+  const begun = deferred()
+  const consumer = await rmq.consume({ queue: orders, dlx: true, concurrency: 1 }, (msg) => {
+    if (msg.text() !== '150') return
+    begun.resolve()
+    return new Promise(() => {})
+  })
+  await begun.promise
+  consumer.stop()
+  const counted = new Map()
+  await rmq.consume({ queue: orders, dlx: true }, (msg) => {
+    counted.set(Number(msg.text()), msg.headers['x-delivery-count'] ?? 0)
+  })
+  await until('the others are handled', () => counted.size === 100)
+  assert.deepEqual([...counted].filter(([, count]) => count !== 0), [[150, 1]])
+})
+
 test('an abort signal closes the consumer', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]
   const controller = new AbortController()

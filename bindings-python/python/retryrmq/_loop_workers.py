@@ -127,8 +127,8 @@ class LoopWorkers:
         """Ends now. What is handled stays handled."""
         self._hand_over()
         self._deadline = 0.0
+        self._return_the_unstarted()
         self._subscription.abandon()
-        self._ready.clear()
         self._cancel(None)
 
     async def wait(self) -> None:

@@ -95,6 +95,8 @@ class ThreadWorkers:
 
     def stop(self) -> None:
         """Ends now. A thread that handles a message cannot be stopped; its message is requeued."""
+        self._subscription.close()  # no thread begins another message
+        self._return_the_unstarted()
         self._subscription.abandon()
         with self._counting:
             if not self._all_gone.done():
