@@ -86,7 +86,11 @@ fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> Str
     // Whether a type is text or not, its beginning says more than nothing; what a terminal obeys is escaped.
     let words = body.split_whitespace().collect::<Vec<_>>().join(" ");
     let beginning = beginning(&words, SHOWN);
-    let error = match said.filter(|said| !said.is_empty()) {
+    let said = said.filter(|said| !said.is_empty());
+    // Success tells nothing about the reason that came with it.
+    let is_reason_enough = said.is_some() && status.is_success();
+    let error_type = if is_reason_enough { "" } else { &title };
+    let error = match said {
         Some(said) => hide(&said),
         None if status.is_redirection() => format!("{title}: {}", not_followed(answer)),
         None if beginning.is_empty() => match status.canonical_reason() {
@@ -96,7 +100,7 @@ fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> Str
         // The body says more than the name of the status, and lists have little room.
         None => format!("{title}: {beginning}"),
     };
-    let failure = Failure::new(visible::line(&error)).of_type(title);
+    let failure = Failure::new(visible::line(&error)).of_type(error_type);
     let is_told = error.ends_with(&beginning) && !beginning.ends_with('…');
     if is_told {
         failure
@@ -223,6 +227,12 @@ mod tests {
             );
             let failure = parked(said(status, b"park: no such customer"));
             assert_eq!(failure.error, "no such customer");
+            let of_the_status = if status == 200 {
+                String::new()
+            } else {
+                format!("HTTP {status}")
+            };
+            assert_eq!(failure.error_type, of_the_status);
             assert_eq!(failure.stack.as_deref(), Some("body"));
         }
         for words in [&b"ok"[..], b"defer: soon", b"", b"\xff"] {
