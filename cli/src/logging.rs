@@ -11,7 +11,11 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::{global::Global, moment, outlet, output::Output};
+use crate::{
+    global::Global,
+    moment, outlet,
+    output::{Output, WORD},
+};
 
 /// Starts logging. Only this crate is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
 pub(crate) fn start(global: &Global, output: &Output) {
@@ -55,7 +59,7 @@ impl io::Write for Stderr {
     }
 }
 
-/// `03:04:05  warn   what happened  name=value`
+/// `03:04:05  warn      what happened  name=value`
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -85,7 +89,7 @@ where
             out,
             "{}  {}  ",
             dim.apply_to(moment::clock()),
-            style.apply_to(format!("{word:<5}"))
+            style.apply_to(format!("{word:<WORD$}"))
         )?;
         ctx.format_fields(out.by_ref(), event)?;
         writeln!(out)

@@ -16,6 +16,9 @@ use crate::{
     json, moment, outlet,
 };
 
+/// Columns of the word that a line on standard error begins with. The longest is `replayed`.
+pub(crate) const WORD: usize = 8;
+
 /// How to print.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -131,7 +134,7 @@ impl Output {
             err_line(&format!(
                 "{}  {}  {rest}",
                 dim.apply_to(moment::clock()),
-                style.apply_to(format!("{word:<6}"))
+                style.apply_to(format!("{word:<WORD$}"))
             ));
         }
     }

@@ -333,6 +333,7 @@ fn as_json(event: &Event) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::WORD;
 
     #[test]
     fn what_happened_does_not_read_as_what_we_do() {
@@ -340,5 +341,13 @@ mod tests {
         let events = Event::one_of_each();
         let replayed = events.iter().find(|event| event.name() == "replayed");
         assert_eq!(replayed.map(told), Some("replayed"));
+    }
+
+    #[test]
+    fn every_word_fits_its_column() {
+        for event in Event::one_of_each() {
+            let (word, ..) = for_people(&event, 10);
+            assert!(word.len() <= WORD, "{word}");
+        }
     }
 }
