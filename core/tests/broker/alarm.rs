@@ -12,8 +12,8 @@ use tokio::{
 
 use crate::{
     connecting::host_and_port,
-    hosts::{PUBLISHING, Wires, free_port},
     stage::{Diary, PARKED, PATIENCE, QUEUE, id, policy, start, stats},
+    ways::{PUBLISHING, Wires, free_port},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.

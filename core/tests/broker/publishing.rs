@@ -11,8 +11,8 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     connecting::{host_and_port, refused},
-    hosts::{PUBLISHING, Wires, free_port},
     stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
+    ways::{PUBLISHING, Wires, free_port},
 };
 
 #[tokio::test]
