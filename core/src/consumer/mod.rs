@@ -26,6 +26,7 @@ mod simulation;
 mod slab;
 mod stopwatch;
 mod subscription;
+mod validity;
 
 pub use budget::Pause;
 pub use engine::{Follows, Sentence};

@@ -7,16 +7,11 @@ use super::{
     handler::{IntoOutcome, Judge, Running, run_workers},
 };
 use crate::{
-    Client, Error, ErrorKind, MAX_DELAY, Result,
+    Client, Error, ErrorKind, Result,
     retry::{Limits, Policy, Rule, Rules},
     telemetry::{Event, Listener},
-    topology::{self, Plan, Strategy, WorkQueue},
+    topology::{Plan, Strategy, WorkQueue},
 };
-
-/// Each of them is a task, or a thread where a language runs handlers on threads.
-const MOST_AT_A_TIME: usize = 100_000;
-/// Of crashes and deferrals: what is counted further has no limit worth the name.
-const MOST_COUNTED: u32 = 1_000_000;
 
 /// A consumer that is not running yet: a queue and its options.
 ///
@@ -207,7 +202,7 @@ impl Consumer {
     }
 
     /// Sets whether subscribing keeps trying while the broker is away again or its queues have no leaders yet, with growing pauses and a
-    /// line in the log for each try, until the client is closed. By default it does if the client
+    /// line in the log for each reason once a minute, until the client is closed. By default it does if the client
     /// [waits](crate::ClientOptions::wait()) for its broker. Turn it off for a caller that tries again itself.
     pub fn wait(mut self, wait: bool) -> Self {
         self.wait = Some(wait);
@@ -350,80 +345,6 @@ impl Consumer {
             false => self.rules.patience(),
         };
         self.dlx.then(known)
-    }
-
-    /// Checks each option without a broker. [`subscribe`](Self::subscribe) does this first.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidOption`] or [`ErrorKind::InvalidPolicy`] for an option that cannot work. [`ErrorKind::TooLarge`] if the name of
-    /// the queue, or of a waiting queue made from it, would be longer than 255 bytes.
-    pub fn validate(&self) -> Result<()> {
-        let bad = |why: &str| Err(Error::new(ErrorKind::InvalidOption, why));
-        if self.queue.is_empty() {
-            return bad("`queue` is empty; name the queue to consume");
-        }
-        if self.queue.contains(['\r', '\n']) {
-            return bad(
-                "the name of `queue` holds a line break, which RabbitMQ leaves out of a name when it declares a queue",
-            );
-        }
-        topology::name(&self.queue)?;
-        if let Some(work) = topology::work_queue_of(&self.queue).filter(|_| !self.reserved_name) {
-            return bad(&format!(
-                "`{}` is where messages of `{work}` wait or are parked, and to consume it takes them away; name `{work}`, \
-                 or replay what is parked; or, if this is a queue of your own, say so with `reserved_name`",
-                self.queue
-            ));
-        }
-        if self.dlx {
-            // The longest name that is made from it.
-            topology::name(&topology::waiting_queue(&self.queue, MAX_DELAY))?;
-        }
-        if !self.dlx && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
-            return bad(
-                "`work_queue` needs `dlx`: without it no queue is made; declare the queue yourself, or say `existing`",
-            );
-        }
-        let given_up = (!self.park).then_some("park");
-        if let Some(option) = self.retries_by.or(given_up).filter(|_| !self.dlx) {
-            return bad(&format!(
-                "`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no dead-letter route"
-            ));
-        }
-        if self.prefetch == 0 {
-            return bad(
-                "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
-            );
-        }
-        if !(1..=MOST_AT_A_TIME).contains(&self.concurrency) {
-            return bad(&format!(
-                "`concurrency` must be at least 1 and at most {MOST_AT_A_TIME}"
-            ));
-        }
-        if self
-            .handler_timeout
-            .is_some_and(|timeout| timeout.is_zero())
-        {
-            return bad("`handler_timeout` must be longer than 0");
-        }
-        for (option, time) in [
-            ("handler_timeout", self.handler_timeout),
-            ("drain_timeout", Some(self.drain_timeout)),
-        ] {
-            if time.is_some_and(|time| time > MAX_DELAY) {
-                return bad(&format!("`{option}` must be at most 365d"));
-            }
-        }
-        if self.limits.crashes == 0 || self.limits.suspect == 0 {
-            return bad("`limits.crashes` and `limits.suspect` must be at least 1");
-        }
-        if self.limits.crashes.max(self.limits.deferrals) > MOST_COUNTED {
-            return bad(&format!(
-                "`limits.crashes` and `limits.deferrals` must be at most {MOST_COUNTED}"
-            ));
-        }
-        self.pause.as_ref().map_or(Ok(()), Pause::validate)?;
-        self.rules.validate()
     }
 
     /// Subscribes (AMQP `queue.declare`, `basic.qos`, `basic.consume`). The caller runs the handlers: it takes messages in batches and
@@ -577,78 +498,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_queues_are_consumed_only_by_whoever_says_so() {
-        for (queue, work) in [
-            ("orders.parked", "`orders`"),
-            ("orders.retry.1000", "`orders`"),
-            ("orders.parked.retry.1000", "`orders.parked`"),
-        ] {
-            let error = Consumer::new(queue).validate().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidOption);
-            assert!(error.to_string().contains(work), "{error}");
-            assert!(error.to_string().contains("`reserved_name`"), "{error}");
-            Consumer::new(queue).dlx(true).validate().unwrap_err();
-            Consumer::new(queue).reserved_name(true).validate().unwrap();
-        }
-        for queue in [
-            "parked",
-            ".parked",
-            "orders.retry.",
-            "orders.retry.1s",
-            "orders.parked.x",
-        ] {
-            Consumer::new(queue).validate().unwrap();
-        }
-    }
-
-    #[test]
     fn nobody_is_a_suspect_later_than_it_is_parked() {
         let consumer = Consumer::new("orders").limits(Limits {
             crashes: 2,
             ..Limits::default()
         });
         assert_eq!((consumer.limits.suspect, consumer.limits.crashes), (2, 2));
-    }
-
-    #[test]
-    fn how_to_retry_means_nothing_without_dlx() {
-        let policy = || "fixed(1s)".parse::<Policy>().unwrap();
-        let rule = || "error=x => fixed(1s)".parse::<Rule>().unwrap();
-        for (consumer, named) in [
-            (
-                Consumer::new("orders").retry(policy()),
-                "`retry` needs `dlx`",
-            ),
-            (
-                Consumer::new("orders").rules([rule()]),
-                "`rules` needs `dlx`",
-            ),
-            (
-                Consumer::new("orders").dlx(true).retry(policy()).dlx(false),
-                "`retry` needs `dlx`",
-            ),
-            (
-                Consumer::new("orders").fatal(|_| false),
-                "`fatal` needs `dlx`",
-            ),
-            (Consumer::new("orders").park(false), "`park` needs `dlx`"),
-        ] {
-            let error = consumer.validate().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidOption);
-            assert!(error.to_string().contains(named), "{error}");
-        }
-        for consumer in [
-            Consumer::new("orders"),
-            Consumer::new("orders").rules([]),
-            Consumer::new("orders")
-                .retry(policy())
-                .rules([rule()])
-                .fatal(|_| false)
-                .park(false)
-                .dlx(true),
-            Consumer::new("orders").park(true),
-        ] {
-            consumer.validate().unwrap();
-        }
     }
 }
