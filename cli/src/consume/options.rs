@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     grace: Option<String>,
 
-    /// Wait for a broker that cannot be reached yet, with a line for each try, instead of failing at once. One that refuses is not
+    /// Wait for a broker that cannot be reached yet, with a line for each reason once a minute, instead of failing at once. One that refuses is not
     /// waited for. A connection that is lost later is made again in any case
     #[arg(long, help_heading = "Running")]
     pub(super) wait: bool,

@@ -19,7 +19,7 @@ use tokio::{
     sync::RwLock,
     time::{Instant, timeout},
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 mod counts;
 mod depths;
@@ -38,7 +38,7 @@ use crate::{
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
-    telemetry::{Counters, Metrics},
+    telemetry::{Complaints, Counters, Metrics},
     topology::{
         Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait, Waits,
         apply_some, check_waiting, warn_of_parking, warn_of_unseen,
@@ -67,7 +67,7 @@ pub struct ClientOptions {
     /// A function that returns the login for each new connection, instead of the user and password of the URL.
     pub credentials: Option<Credentials>,
     /// Whether [`Client::connect_with`] waits for a broker that cannot be reached yet, instead of returning an error at once. It tries
-    /// again with growing pauses and logs each try. A broker that answers and refuses is an error at once. Off by default. Subscribing
+    /// again with growing pauses, and logs each reason once a minute. A broker that answers and refuses is an error at once. Off by default. Subscribing
     /// waits as well, while the broker is away again or its queues have no leaders yet: see [`Consumer::wait`].
     pub wait: bool,
     /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
@@ -223,7 +223,7 @@ impl Client {
         };
         // For all tries.
         let are_in_env = LazyLock::new(Addresses::are_in_env);
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
             let opened = async {
@@ -234,7 +234,11 @@ impl Client {
             let opened = opened.await;
             match opened.map_err(|error| addresses.explained(error, || *are_in_env)) {
                 Err(error) if options.wait && error.is_transient() => {
-                    warn!(address = %addresses, %error, "the broker is not there yet; trying again");
+                    if complaints.is_news(error.to_string()) {
+                        warn!(address = %addresses, %error, "the broker is not there yet; trying again");
+                    } else {
+                        debug!(address = %addresses, %error, "the broker is not there yet; trying again");
+                    }
                 }
                 opened => break opened?,
             }

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::FutureExt;
 use tokio::{sync::watch, time::sleep};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     Consumer, Message, Token, handler::panic_text, inbox::Inbox, shell::Shell, stopwatch::Stopwatch,
@@ -18,7 +18,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
     retry::Outcome,
-    telemetry::{Counters, Stats},
+    telemetry::{Complaints, Counters, Stats},
 };
 
 /// A message, and the token to settle it with.
@@ -48,11 +48,15 @@ impl Subscription {
     /// Subscribes. A client that waits for its broker also waits here: the broker may go away again, or its queues may still have no leaders.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let waits = options.wait.unwrap_or(client.options().wait);
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
         loop {
             match Self::tried(options.clone(), client.clone()).await {
                 Err(error) if waits && error.is_transient() && !is_out_of_channels(&error) => {
-                    warn!(queue = %options.queue, %error, "cannot consume yet; trying again");
+                    if complaints.is_news(error.to_string()) {
+                        warn!(queue = %options.queue, %error, "cannot consume yet; trying again");
+                    } else {
+                        debug!(queue = %options.queue, %error, "cannot consume yet; trying again");
+                    }
                 }
                 opened => return opened,
             }

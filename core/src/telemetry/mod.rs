@@ -1,10 +1,12 @@
 //! What a consumer reports: typed events, and metrics in the Prometheus text format.
 
+mod complaints;
 mod events;
 #[cfg(feature = "log-lines")]
 pub mod lines;
 mod metrics;
 
+pub(crate) use complaints::Complaints;
 pub(crate) use events::Listener;
 pub use events::{Event, Facts};
 pub use metrics::Stats;

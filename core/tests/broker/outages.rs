@@ -7,22 +7,36 @@ use retryrmq_harness::{Version, eventually, on_every_broker};
 use tokio::time::sleep;
 
 use crate::{
+    capture,
     connecting::{host_and_port, refused},
     logins::cut,
     stage::{Diary, PATIENCE, QUEUE, policy, start},
     ways::{CONSUMING, Door, Wires, behind, free_port},
 };
 
+/// The lines about a broker behind this port, as soon as there are so many.
+async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
+    let about = |line: &String| line.contains(what) && line.contains(&port.to_string());
+    eventually(PATIENCE, "it was tried often enough", || async {
+        let told: Vec<_> = capture::lines().into_iter().filter(about).collect();
+        (told.len() >= many).then_some(told)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
+    capture::start();
     on_every_broker(|broker| async move {
         let (at, port) = (host_and_port(&broker), free_port().await);
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         refused(Client::connect(&url).await, ErrorKind::Unreachable);
         let options = ClientOptions::new().wait(true);
         let connecting = tokio::spawn(async move { Client::connect_with(&url, options).await });
-        sleep(Duration::from_millis(700)).await;
+        let told = told_of(port, "the broker is not there yet", 3).await;
         assert!(!connecting.is_finished(), "there is nobody yet");
+        let warned = told.iter().filter(|line| line.contains(" WARN "));
+        assert_eq!(warned.count(), 1, "{told:?}");
         let door = Door::open(port, at).await;
         let client = connecting.await.unwrap().unwrap();
         client.health().unwrap();
@@ -53,6 +67,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
 /// The broker that was waited for goes again before anything is consumed, as where all of a cluster starts at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
+    capture::start();
     on_every_broker(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
         let door = Door::open(port, host_and_port(&broker)).await;
@@ -66,8 +81,10 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
             tokio::spawn(async move { consumer.messages().await })
         };
         let (one, other) = (subscribing(QUEUE), subscribing("other"));
-        sleep(Duration::from_millis(700)).await;
+        let told = told_of(port, "cannot consume yet", 6).await;
         assert!(!one.is_finished() && !other.is_finished(), "it is away");
+        let warned = told.iter().filter(|line| line.contains(" WARN "));
+        assert!(warned.count() < told.len(), "{told:?}");
         // Nobody waits for this one any more, and it leaves nothing behind.
         other.abort();
         let door = Door::open(port, host_and_port(&broker)).await;
@@ -191,7 +208,7 @@ async fn both_connections_come_back_together() {
 /// The same address is another version after a reconnection, as in a rolling upgrade.
 #[tokio::test]
 async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
-    crate::capture::start();
+    capture::start();
     let brokers = retryrmq_harness::brokers();
     let old = brokers
         .iter()
@@ -219,7 +236,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     cut(&vhost).await;
     let _door = Door::open(port, host_and_port(new)).await;
     eventually(PATIENCE, "the refusal is told", || async {
-        let told = crate::capture::lines().into_iter().any(|line| {
+        let told = capture::lines().into_iter().any(|line| {
             line.contains("cannot consume")
                 && line.contains(&queue)
                 && line.contains("cannot hold 30 retries")

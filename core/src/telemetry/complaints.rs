@@ -1,0 +1,45 @@
+//! Complaints that repeat.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// After this time a complaint is news again.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
+
+/// What somebody who tries again and again has complained about. Of several hosts each may have a reason of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints(Vec<(String, Instant)>);
+
+impl Complaints {
+    /// Whether this reason is worth a warning: it was not told yet, or long ago.
+    pub(crate) fn is_news(&mut self, reason: String) -> bool {
+        self.0.retain(|(_, when)| when.elapsed() < TOLD_AGAIN);
+        let is_news = self.0.iter().all(|(told, _)| *told != reason);
+        if is_news {
+            self.0.push((reason, Instant::now()));
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_reason_is_told_once_and_again_after_a_while() {
+        let mut complaints = Complaints::default();
+        let mut told = |reason: &str| complaints.is_news(reason.to_owned());
+        assert!(told("nobody listens"));
+        for _ in 0..5 {
+            tokio::time::advance(TOLD_AGAIN / 8).await;
+            assert!(!told("nobody listens"));
+        }
+        assert!(told("too many connections"));
+        assert!(!told("nobody listens"), "another host");
+        tokio::time::advance(TOLD_AGAIN / 2).await;
+        assert!(told("nobody listens"));
+        assert!(!told("too many connections"));
+    }
+}
