@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
@@ -76,8 +77,22 @@ func TestTheMessagesOfABatchThatCannotBeReadAreKnown(t *testing.T) {
 	if len(messages) != 0 || !bytes.Equal(tokens, two) {
 		t.Error(messages, tokens)
 	}
-	w.sayFault(&native.Refusal{Code: "error", Message: "the native half failed", Detail: "index out of bounds"})
-	w.sayFault(nil)
+	var paused []time.Duration
+	w.enough = make(chan struct{})
+	w.waits = func(limit time.Duration, done <-chan struct{}) bool {
+		if done != w.enough {
+			t.Error("the pause does not end with the consumer")
+		}
+		paused = append(paused, limit)
+		return true
+	}
+	w.subscription = &native.Subscription{} // gone
+	w.afterTaking(tokens, nil)
+	w.afterTaking(nil, &native.Refusal{Code: "error", Message: "the native half failed", Detail: "index out of bounds"})
+	w.afterTaking(nil, nil)
+	if !slices.Equal(paused, []time.Duration{faultPause, faultPause}) {
+		t.Error(paused)
+	}
 	log.flush()
 	for _, line := range []string{"a batch is cut short", `the native half failed" queue=orders detail="index out of bounds"`} {
 		if !strings.Contains(said.String(), line) {

@@ -17,6 +17,8 @@ const (
 	waitSlice = 60_000
 	// How long taken or handled messages may wait while a handler takes long.
 	patience = time.Millisecond
+	// How long nothing is taken after a fault. The core pauses as long before it opens a channel again.
+	faultPause = 500 * time.Millisecond
 )
 
 // The goroutines of one consumer.
@@ -36,6 +38,10 @@ type workers struct {
 	handling context.Context
 	cancel   context.CancelCauseFunc
 	all      sync.WaitGroup
+	// Closed when no more messages are wanted.
+	enough chan struct{}
+	// [within], except in tests.
+	waits func(limit time.Duration, done <-chan struct{}) bool
 
 	mu      sync.Mutex
 	work    sync.Cond
@@ -70,6 +76,8 @@ func newWorkers(ctx context.Context, queue string, handler Handler, judge judge,
 		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
 		subscription: subscription,
+		enough:       make(chan struct{}),
+		waits:        within,
 	}
 	w.work.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.look)
@@ -91,6 +99,7 @@ func (w *workers) start() {
 func (w *workers) close() {
 	w.until = time.Now().Add(w.drain)
 	w.subscription.Close()
+	close(w.enough)
 	w.mu.Lock()
 	w.closing = true
 	unstarted := w.ready
@@ -215,10 +224,7 @@ func (w *workers) take() {
 	var messages []*Message
 	var unreadable native.Tokens
 	quick, err := w.subscription.Exchange(acks, slow, ended, waitSlice, func(batch []byte) { messages, unreadable = w.read(batch) })
-	w.sayFault(err)
-	if unreadable.Len() > 0 {
-		w.subscription.GiveBack(unreadable) // nobody else knows them
-	}
+	w.afterTaking(unreadable, err)
 	w.mu.Lock()
 	w.taking, w.spare, w.quick = false, acks[:0], quick
 	if w.closing {
@@ -235,6 +241,17 @@ func (w *workers) take() {
 	w.ready = messages
 	if w.watched == nil && len(messages) > 0 {
 		w.watched = messages[0]
+	}
+}
+
+// Gives back what could not be read: nobody else knows it. It comes again at once, so after a fault there is a pause.
+func (w *workers) afterTaking(unreadable native.Tokens, err error) {
+	w.sayFault(err)
+	if unreadable.Len() > 0 {
+		w.subscription.GiveBack(unreadable)
+	}
+	if unreadable.Len() > 0 || err != nil {
+		w.waits(faultPause, w.enough)
 	}
 }
 
