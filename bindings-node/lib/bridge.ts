@@ -37,6 +37,8 @@ class Bridge {
   readonly #waiting = new Map<number, Waiting>()
   readonly #subscribed = new Map<number, Subscribed>()
   readonly #asked = new Map<number, (question: number) => void>()
+  /** What ends the calls for open questions. */
+  readonly #calls = new Map<number, () => void>()
   #numbers = 0
   #holders = 0
   readonly #keeper = setInterval(() => {}, DAY).unref()
@@ -97,6 +99,12 @@ class Bridge {
     this.#asked.delete(number)
   }
 
+  /** Has `withdrawn` called if nobody awaits the answer to this question any more. Returns a function that ends this. */
+  whileAwaited(question: number, withdrawn: () => void): () => void {
+    this.#calls.set(question, withdrawn)
+    return () => void this.#calls.delete(question)
+  }
+
   /** Keeps the process alive until `release` was called as often. Native threads never keep it alive by themselves. */
   hold(): void {
     if (this.#holders++ === 0) this.#keeper.ref()
@@ -118,6 +126,11 @@ class Bridge {
       const asked = this.#asked.get(number)
       if (asked === undefined) this.native.refuse(question, 'its client was closed')
       else asked(question)
+    })
+    each(news.withdrawn, (question) => {
+      const withdrawn = this.#calls.get(question)
+      this.#calls.delete(question) // a call that hangs all the same is held by nobody
+      withdrawn?.()
     })
     each(news.forgotten, (number) => this.forget(number))
     each(news.events, ([subscription, row]) => this.#subscribed.get(subscription)?.told(row))

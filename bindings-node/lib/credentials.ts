@@ -26,14 +26,17 @@ export interface Login {
  * with an {@link AuthenticationFailedError}; a lost connection is tried again, with another call. The texts of its errors are shown and
  * logged, so they must not contain a password.
  *
- * The client cannot end a call that hangs. While eight calls have not ended, the function is not called again, and the login fails. So give
- * what it waits for a limit, such as `AbortSignal.timeout(20_000)`.
+ * The client cannot end a call that hangs. While eight calls have not ended, the function is not called again, and the login fails. So pass
+ * `signal` on to what it waits for, such as `fetch`: it aborts when nobody awaits the login any more, because the client was closed or the 20
+ * seconds are over.
  */
-export type Credentials = () => Login | PromiseLike<Login>
+export type Credentials = (context: { readonly signal: AbortSignal }) => Login | PromiseLike<Login>
 
 const KNOWN = ['user', 'password', 'expiresIn']
 /** The most calls that may run at a time. Two or three are needed; further ones hang, perhaps for ever. */
 const MOST_CALLS = 8
+/** Why a call is to end. */
+const WITHDRAWN = 'nobody awaits this login any more: the client was closed, or 20 seconds are over'
 /** The most of an error's text that is shown. */
 const MOST_TEXT = 1024
 
@@ -55,11 +58,15 @@ export function asking(credentials: unknown): number {
 }
 
 async function answer(credentials: Credentials, question: number): Promise<void> {
+  const controller = new AbortController()
+  const answered = bridge().whileAwaited(question, () => controller.abort(new DOMException(WITHDRAWN, 'AbortError')))
   try {
-    const { user, password, expiresIn } = read(await credentials())
+    const { user, password, expiresIn } = read(await credentials({ signal: controller.signal }))
     bridge().native.answer(question, user, password, expiresIn ?? null)
   } catch (error) {
     bridge().native.refuse(question, why(error))
+  } finally {
+    answered()
   }
 }
 

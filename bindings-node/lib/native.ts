@@ -25,6 +25,8 @@ export interface News {
   events?: [subscription: number, row: string][]
   missed?: number
   questions?: { function: number; question: number }[]
+  /** Questions to which nobody awaits the answer any more. */
+  withdrawn?: number[]
   forgotten?: number[]
   lines?: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
 }

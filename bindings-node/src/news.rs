@@ -61,6 +61,8 @@ pub struct News {
     pub missed: Option<u32>,
     /// Questions for a login.
     pub questions: Option<Vec<Question>>,
+    /// Questions to which nobody awaits the answer any more.
+    pub withdrawn: Option<Vec<f64>>,
     /// Functions that nobody can ask any more.
     pub forgotten: Option<Vec<f64>>,
     /// Lines for the log.
@@ -76,7 +78,7 @@ impl Bridge {
     /// Fetches everything since the last call.
     #[napi(catch_unwind)]
     pub fn news(&self) -> News {
-        let (finished, ready, (events, missed), asked, forgotten) = {
+        let (finished, ready, (events, missed), asked, withdrawn, forgotten) = {
             let mut waiting = self.shared.lock();
             waiting.woken = false;
             (
@@ -84,6 +86,7 @@ impl Bridge {
                 std::mem::take(&mut waiting.ready),
                 waiting.events.take(),
                 std::mem::take(&mut waiting.asked),
+                std::mem::take(&mut waiting.withdrawn),
                 std::mem::take(&mut waiting.forgotten),
             )
         };
@@ -105,6 +108,7 @@ impl Bridge {
                     })
                     .collect(),
             ),
+            withdrawn: some(withdrawn),
             forgotten: some(forgotten),
             lines: some(logging::take(&self.shared)),
             ..News::default()

@@ -32,6 +32,8 @@ pub(crate) struct Waiting {
     /// Functions that are asked for the login, with the numbers of the questions.
     pub(crate) asked: Vec<(f64, u64)>,
     pub(crate) questions: Questions,
+    /// Questions whose functions were called, and to which nobody awaits the answer any more.
+    pub(crate) withdrawn: Vec<f64>,
     /// Functions that nobody can ask any more.
     pub(crate) forgotten: Vec<f64>,
     /// The environment was woken and has not fetched its news yet.
@@ -96,9 +98,15 @@ impl Shared {
 
     /// Nobody waits for the answer to this question any more.
     pub(crate) fn withdraw(&self, question: u64) {
-        let mut waiting = self.lock();
-        waiting.asked.retain(|(_, asked)| *asked != question);
-        waiting.questions.take(question);
+        let is_called = {
+            let mut waiting = self.lock();
+            let before = waiting.asked.len();
+            waiting.asked.retain(|(_, asked)| *asked != question);
+            waiting.questions.take(question).is_some() && waiting.asked.len() == before
+        };
+        if is_called {
+            self.tell(|waiting| waiting.withdrawn.push(question as f64));
+        }
     }
 
     pub(crate) fn forgotten(&self, function: f64) {

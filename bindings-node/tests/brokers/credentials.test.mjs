@@ -150,11 +150,14 @@ for (const [what, credentials, says] of [
 
 test('a function that never answers is a login that failed', async (t) => {
   const gone = leavesNothing()
-  const credentials = () => new Promise(() => {})
+  let signal
+  const credentials = (context) => ((signal = context.signal), new Promise(() => {}))
   await assert.rejects(connect(nobody, { credentials }), {
     name: 'AuthenticationFailedError',
     message: /did not answer within 20 s/,
   })
+  await until('the call is to end', () => signal.aborted)
+  assert.equal(signal.reason.name, 'AbortError')
   await gone()
 })
 
@@ -187,10 +190,11 @@ test('closing waits for no answer', async (t) => {
   const gone = leavesNothing(['questions', 'operations'])
   const [way, who, name] = [await proxy(t), await user(t), await queue(t)]
   let [hangs, hanging] = [false, 0]
-  const credentials = () => {
-    if (!hangs) return { user: who.name, password: 'old' }
+  const [answered, ended] = [[], []]
+  const credentials = ({ signal }) => {
+    if (!hangs) return answered.push(signal), { user: who.name, password: 'old' }
     hanging++
-    return new Promise(() => {})
+    return new Promise((_, reject) => signal.addEventListener('abort', () => (ended.push(signal.reason), reject(signal.reason))))
   }
   const rmq = await connect(at(way.place), { credentials })
   await rmq.consume({ queue: name, dlx: true }, () => {})
@@ -201,6 +205,9 @@ test('closing waits for no answer', async (t) => {
   // One that was given up on is asked again.
   assert.equal(hanging, 2)
   assert.match(rmq.trouble(), /closed/)
+  await until('both calls are to end', () => ended.length === 2)
+  assert.match(ended[0].message, /the client was closed/)
+  assert.ok(answered.length >= 2 && !answered.some((signal) => signal.aborted))
   await gone()
 })
 

@@ -101,7 +101,11 @@ export const makers = (): unknown[] => [
 ]
 
 const login: Login = { user: 'x', password: 'y', expiresIn: '5m' }
-export const credentials: Credentials[] = [() => login, async () => ({ ...login, expiresIn: 60_000 })]
+export const credentials: Credentials[] = [
+  () => login,
+  async () => ({ ...login, expiresIn: 60_000 }),
+  async ({ signal }) => (signal.throwIfAborted(), login),
+]
 // @ts-expect-error a login has a password
 export const anonymous: Credentials = () => ({ user: 'x' })
 
