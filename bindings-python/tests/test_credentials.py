@@ -18,7 +18,6 @@ import retryrmq
 from conftest import Broker, User, eventually, soon
 from proxy import Proxy
 from retryrmq import _native
-from retryrmq._asking import Asker
 from retryrmq._pump import pump
 
 
@@ -407,74 +406,6 @@ def test_closing_waits_for_no_function(broker: Broker, proxy: Proxy, form: str, 
         assert cancelled.wait(60)
     assert not go_on.is_set()
     go_on.set()
-
-
-class Asked:
-    """A question, without the core that stops waiting for its answer after a while."""
-
-    def __init__(self) -> None:
-        self.is_open = True
-        self.said: list[str] = []
-
-    def answer(self, user: str, password: str, expires_in: float | None) -> None:
-        self.said.append(user)
-        self.is_open = False
-
-    def refuse(self, why: str) -> None:
-        self.is_open = False
-
-
-def test_threads_that_hang_are_not_without_number() -> None:
-    go_on = threading.Event()
-    began: list[int] = []
-
-    def login() -> tuple[str, str]:
-        began.append(len(began))
-        go_on.wait(60)
-        return "maria", "s3cret"
-
-    asker: Any = Asker(login, None)
-    for number in range(9):
-        question = Asked()
-        asker.ask(question)
-        eventually("it is called", lambda number=number: len(began) == number + 1)
-        question.is_open = False
-    waiting = Asked()
-    asker.ask(waiting)
-    assert len(began) == len(asker._calls) == 9 and waiting.is_open
-    go_on.set()
-    eventually("those that come back make place", lambda: waiting.said == ["maria"])
-    eventually("all have come back", lambda: not asker._calls)
-
-
-def test_what_nobody_waits_for_is_cancelled_and_never_begun() -> None:
-    seen: list[str] = []
-
-    async def login() -> Any:
-        seen.append("began")
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
-
-    async def main() -> None:
-        asker: Any = Asker(login, asyncio.get_running_loop())
-        first, second = Asked(), Asked()
-        asker.ask(first)
-        await soon("it is called", lambda: seen == ["began"])
-        asker.ask(second)
-        first.is_open = second.is_open = False
-        asker.look()
-        await soon("it is cancelled", lambda: not asker._calls)
-        third = Asked()
-        asker.ask(third)
-        third.is_open = False  # before the event loop has come to it
-        asker.look()
-        await soon("it is over", lambda: not asker._calls)
-
-    asyncio.run(main())
-    assert seen == ["began", "cancelled"]
 
 
 def test_whoever_stops_waiting_lets_go_of_the_function(broker: Broker) -> None:
