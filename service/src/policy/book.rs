@@ -1,25 +1,15 @@
 //! A policy that was read and checked, ready to be asked.
 
-use std::collections::BTreeSet;
-
-use retryrmq::{Failure, Policy, Rule, types::FieldTable};
-use retryrmq_operator::{configuration::Misread, pattern::glob};
-use serde_json::{Value, json};
+use retryrmq::{Failure, Policy, types::FieldTable};
+use retryrmq_operator::configuration::Misread;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::file::{End, PolicyFile, Reason, Reasons, RuleEntry, Word};
+use super::{
+    file::{PolicyFile, Reason, Word},
+    line::{Action, Line},
+};
 use crate::{Settings, alerts, delayed, history, page, reporting::Sections, store::redis};
-
-/// What becomes of a dead letter.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// It waits, and comes back to the tail of its queue; parked when the policy says it was enough.
-    Retry(Policy),
-    /// It is parked.
-    Park,
-    /// It is gone.
-    Drop,
-}
 
 /// What becomes of each dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,18 +25,6 @@ pub struct Book {
     page: page::Configuration,
 }
 
-/// A rule that was checked.
-#[derive(Clone, Debug, PartialEq)]
-struct Line {
-    queue: Option<String>,
-    reasons: Vec<Reason>,
-    /// The conditions that consumers have as well.
-    conditions: Rule,
-    action: Action,
-    /// Its words, for the digest.
-    said: Value,
-}
-
 /// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
 /// one that a full queue pushed out would push out the next.
 const ENDS: [(Reason, Word); 5] = [
@@ -56,9 +34,6 @@ const ENDS: [(Reason, Word); 5] = [
     (Reason::Maxlen, Word::Park),
     (Reason::DeliveryLimit, Word::Park),
 ];
-
-/// What a rule without reasons is about: an attempt has failed, however the consumer says so.
-const FAILURES: [Reason; 2] = [Reason::Rejected, Reason::Failed];
 
 impl Default for Book {
     fn default() -> Self {
@@ -141,27 +116,8 @@ impl Book {
         for rule in &file.rules {
             let entry = rule.get_ref();
             let bad = |why: &str| Misread::at(text, rule.span().start, why);
-            let action = match (&entry.retry, entry.end) {
-                (Some(said), None) => Action::Retry(policy(said)?),
-                (None, Some(End::Park)) => Action::Park,
-                (None, Some(End::Drop)) => Action::Drop,
-                (None, None) => {
-                    return Err(bad(
-                        "this rule says nothing; add `retry = \"fixed(5s)\"`, `end = \"park\"` or `end = \"drop\"`",
-                    ));
-                }
-                (Some(_), Some(_)) => {
-                    return Err(bad("this rule has both `retry` and `end`; leave out one"));
-                }
-            };
-            let reasons = reasons(entry).map_err(bad)?;
-            book.lines.push(Line {
-                queue: entry.queue.clone(),
-                said: said(entry, &reasons, &action),
-                reasons,
-                conditions: conditions(entry),
-                action,
-            });
+            let retry = entry.retry.as_ref().map(policy).transpose()?;
+            book.lines.push(Line::read(entry, retry).map_err(bad)?);
         }
         book.sections = Sections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
@@ -181,7 +137,7 @@ impl Book {
     /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
     /// words of one version, because the services of a virtual host show it to each other.
     pub(crate) fn digest(&self) -> String {
-        let rules: Vec<_> = self.lines.iter().map(|line| &line.said).collect();
+        let rules: Vec<_> = self.lines.iter().map(Line::said).collect();
         let whole = json!([rules, self.otherwise.to_string(), self.ends, self.delayed]);
         let digest = Sha256::digest(whole.to_string());
         digest[..8]
@@ -226,7 +182,7 @@ impl Book {
 
     /// The policies by which messages wait.
     pub(crate) fn policies(&self) -> impl Iterator<Item = Policy> {
-        let lines = self.lines.iter().filter_map(|line| match &line.action {
+        let lines = self.lines.iter().filter_map(|line| match line.action() {
             Action::Retry(policy) => Some(policy),
             Action::Park | Action::Drop => None,
         });
@@ -253,16 +209,9 @@ impl Book {
         let Some(reason) = reason else {
             return Action::Park;
         };
-        let holds = |line: &&Line| {
-            line.reasons.contains(&reason)
-                && line
-                    .queue
-                    .as_ref()
-                    .is_none_or(|pattern| glob(pattern, queue))
-                && line.conditions.holds(routing_key, headers, failure)
-        };
+        let holds = |line: &&Line| line.holds(queue, routing_key, headers, reason, failure);
         if let Some(line) = self.lines.iter().find(holds) {
-            return line.action.clone();
+            return line.action().clone();
         }
         let word = self.ends.iter().find(|(of, _)| *of == reason);
         match word.map(|(_, word)| *word) {
@@ -271,65 +220,6 @@ impl Book {
             Some(Word::Park) | None => Action::Park,
         }
     }
-}
-
-/// The reasons that a rule is about.
-///
-/// # Errors
-/// It can never hold: a sentence says why.
-fn reasons(entry: &RuleEntry) -> Result<Vec<Reason>, &'static str> {
-    let said = entry.reason.as_ref().map(Reasons::list);
-    if said.as_ref().is_some_and(Vec::is_empty) {
-        return Err(
-            "`reason` is an empty list, so that this rule never holds; name a reason, or leave it out for rejected and failed",
-        );
-    }
-    let Some(error_type) = &entry.error_type else {
-        return Ok(said.unwrap_or_else(|| FAILURES.to_vec()));
-    };
-    if error_type.is_empty() {
-        return Err("`error_type` has no value, and every error has one; name it, or leave it out");
-    }
-    match said {
-        None => Ok(vec![Reason::Failed]),
-        Some(said) if said.iter().all(|reason| *reason == Reason::Failed) => Ok(said),
-        Some(_) => Err(
-            "`error_type` is known of what clients hand over alone; leave `reason` out, or say `reason = \"failed\"`",
-        ),
-    }
-}
-
-/// What a rule says, whatever it looks like in its file.
-fn said(entry: &RuleEntry, reasons: &[Reason], action: &Action) -> Value {
-    let action = match action {
-        Action::Retry(policy) => policy.to_string(),
-        Action::Park => "park".to_owned(),
-        Action::Drop => "drop".to_owned(),
-    };
-    let reasons: BTreeSet<_> = reasons.iter().collect();
-    json!([
-        entry.queue,
-        entry.routing_key,
-        entry.headers,
-        entry.error_type,
-        reasons,
-        action
-    ])
-}
-
-fn conditions(entry: &RuleEntry) -> Rule {
-    // Its own policy is never asked.
-    let mut rule = Rule::new(Policy::default());
-    if let Some(pattern) = &entry.routing_key {
-        rule = rule.routing_key(pattern);
-    }
-    for (name, value) in &entry.headers {
-        rule = rule.header(name, value);
-    }
-    if let Some(pattern) = &entry.error_type {
-        rule = rule.error(pattern);
-    }
-    rule
 }
 
 #[cfg(test)]
@@ -430,7 +320,7 @@ retry = "fixed(1m, retries=1)"
         let book = Book::default();
         assert_eq!(Book::read("").unwrap(), book);
         let usual = Policy::default().to_string();
-        for reason in FAILURES {
+        for reason in [Reason::Rejected, Reason::Failed] {
             assert_eq!(ask(&book, "q", "k", None, reason), usual);
         }
         for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {

@@ -8,8 +8,10 @@
 
 mod book;
 mod file;
+mod line;
 mod shelf;
 
-pub use book::{Action, Book};
+pub use book::Book;
 pub use file::{PolicyFile, Reason, schema};
+pub use line::Action;
 pub(crate) use shelf::{Shelf, read_book};

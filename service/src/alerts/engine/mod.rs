@@ -9,6 +9,7 @@
 
 mod group;
 mod notice;
+mod pages;
 #[cfg(test)]
 mod properties;
 mod rate;
@@ -17,14 +18,14 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::notice::{Kind, Notice};
 pub(super) use self::settings::{Settings, Triggers};
 use self::{
-    group::{Group, Page, Subject},
+    group::{Group, Subject},
     rate::Rate,
     state::{FORM, Pending, Replica, State},
 };
@@ -244,133 +245,6 @@ impl Engine {
         group.example = death.example;
         self.consider(&mut group, now, notices);
         self.state.groups.insert(id, group);
-    }
-
-    /// After another failure: is there anything to say?
-    fn consider(&mut self, group: &mut Group, now: Timestamp, notices: &mut Vec<Notice>) {
-        let triggers = self.triggers(&group.rule);
-        let is_fast =
-            triggers.has(Trigger::Rate) && group.rate.last_minute(now) > triggers.more_than;
-        let Some(mut page) = group.page.take() else {
-            if group.severity == Severity::Count {
-                return;
-            }
-            let grows = since(now, group.streak) >= self.settings.growing_after;
-            let trigger = match group.over {
-                None if triggers.has(Trigger::First) => Trigger::First,
-                Some(_) if triggers.has(Trigger::Again) => Trigger::Again,
-                _ if is_fast => Trigger::Rate,
-                _ if grows && triggers.has(Trigger::Growing) => Trigger::Growing,
-                _ => return,
-            };
-            return self.open(group, trigger, now, notices);
-        };
-        let is_held = page.due.is_some();
-        if !is_held && self.is_silenced(group, now) {
-            // What is not told now is no less news after the silence.
-            page.unsaid = page.unsaid.max(Some(group.severity));
-            group.page = Some(page);
-            return;
-        }
-        let severity = (page.unsaid.take()).map_or(group.severity, |it| it.max(group.severity));
-        if severity > page.severity {
-            page.severity = severity;
-            self.decided = true;
-            if is_held {
-                page.due = Some(self.due(page.severity, now));
-                self.tell(group, &mut page, now, notices);
-            } else {
-                page.raised = true;
-                let mut notice = group.notice(&page, Kind::Raised, page.trigger, now);
-                notice.channels = self.channels(group, page.severity);
-                page.told.extend(notice.channels.iter().cloned());
-                notices.push(notice);
-            }
-        } else if !is_held {
-            let trigger = if is_fast && !page.rate_told {
-                Some(Trigger::Rate)
-            } else if now >= page.growth && triggers.has(Trigger::Growing) {
-                Some(Trigger::Growing)
-            } else {
-                None
-            };
-            if let Some(trigger) = trigger {
-                page.rate_told |= is_fast;
-                // Each time after twice as long: whoever works on it knows.
-                page.growth = match trigger {
-                    Trigger::Growing => {
-                        let open = since(now, page.opened).max(self.settings.growing_after);
-                        after(now, open)
-                    }
-                    _ => page.growth,
-                };
-                self.decided = true;
-                let mut notice = group.notice(&page, Kind::Updated, trigger, now);
-                notice.channels = page.told.iter().cloned().collect();
-                notices.push(notice);
-            }
-        }
-        group.page = Some(page);
-    }
-
-    fn open(
-        &mut self,
-        group: &mut Group,
-        trigger: Trigger,
-        now: Timestamp,
-        notices: &mut Vec<Notice>,
-    ) {
-        if self.is_silenced(group, now) {
-            self.state.tally.silenced += 1;
-            return;
-        }
-        let id = group.subject.id();
-        let mut page = Page {
-            id: format!("{}-{id}-{}", self.settings.service, now.as_millisecond()),
-            trigger,
-            severity: group.severity,
-            opened: now,
-            due: Some(self.due(group.severity, now)),
-            told: BTreeSet::new(),
-            rate_told: trigger == Trigger::Rate,
-            growth: after(now, self.settings.growing_after),
-            ended: false,
-            raised: false,
-            unsaid: None,
-        };
-        self.state.tally.pages += 1;
-        self.decided = true;
-        self.tell(group, &mut page, now, notices);
-        group.page = Some(page);
-    }
-
-    /// Tells people of a page, if it is time.
-    fn tell(&mut self, group: &Group, page: &mut Page, now: Timestamp, notices: &mut Vec<Notice>) {
-        if page.due.is_none_or(|due| due > now) || self.is_silenced(group, now) {
-            return;
-        }
-        page.due = None;
-        page.growth = after(now, self.settings.growing_after);
-        self.decided = true;
-        let mut notice = group.notice(page, Kind::Opened, page.trigger, now);
-        notice.channels = self.channels(group, page.severity);
-        page.told = notice.channels.iter().cloned().collect();
-        notices.push(notice);
-    }
-
-    fn resolve(&mut self, group: &mut Group, now: Timestamp, notices: &mut Vec<Notice>) {
-        let Some(page) = group.page.take() else {
-            return;
-        };
-        group.over = Some(now);
-        self.state.tally.resolved += 1;
-        self.decided = true;
-        // People who were told nothing need not be told that it is over.
-        if page.due.is_none() {
-            let mut notice = group.notice(&page, Kind::Resolved, page.trigger, now);
-            notice.channels = page.told.iter().cloned().collect();
-            notices.push(notice);
-        }
     }
 
     fn troubled(&mut self, ailment: Ailment, now: Timestamp, notices: &mut Vec<Notice>) {
