@@ -4,7 +4,7 @@ use retryrmq_harness::{QueueType, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
-    foreign::Fixture,
+    fixture::Fixture,
     stage::{Desk, Done},
     walking::parked,
 };

@@ -13,6 +13,7 @@ mod enabling;
 mod ending;
 mod endpoint;
 mod environment;
+mod fixture;
 mod foreign;
 mod foreign_keeping;
 mod gc;
