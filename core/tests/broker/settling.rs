@@ -315,6 +315,11 @@ async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
                 .ok_or_else(|| format!("{depth:?}"))
         })
         .await;
+        let metrics = client.metrics_text();
+        let outstanding = metrics
+            .lines()
+            .find(|line| line.starts_with("retryrmq_messages_outstanding{"));
+        assert!(outstanding.unwrap().ends_with(" 0"), "{outstanding:?}");
         client.close().await;
     })
     .await;

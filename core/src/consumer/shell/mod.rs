@@ -235,9 +235,9 @@ impl Shell {
             let _ = timeout(GOODBYE, channel.write(true)).await;
             channel.close().await;
         }
-        let left = i64::try_from(self.engine.outstanding()).unwrap_or(0);
-        self.counters.outstanding.dec_by(left);
-        self.inbox.end();
+        let inbox = Arc::clone(&self.inbox);
+        drop(self); // whoever waits for the end finds nothing outstanding
+        inbox.end();
     }
 
     fn now(&self) -> Now {
@@ -549,4 +549,12 @@ impl Shell {
 
 fn mode(declare: bool) -> Mode {
     if declare { Mode::Apply } else { Mode::Require }
+}
+
+impl Drop for Shell {
+    /// Also where a defect ends its task: other consumers of the queue count on.
+    fn drop(&mut self) {
+        let left = i64::try_from(self.engine.outstanding()).unwrap_or(0);
+        self.counters.outstanding.dec_by(left);
+    }
 }
