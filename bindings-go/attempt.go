@@ -172,7 +172,6 @@ func (a *attempt) failed(err error) {
 	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: plainType}
 	// Deferred, because an error's method or a function of Fatal may end this goroutine.
 	defer func() { a.settle(ending) }()
-	a.w.judge.log.follow()
 	ending = a.w.judge.ending(err, a.m.mayPark)
 }
 

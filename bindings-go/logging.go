@@ -14,7 +14,7 @@ import (
 )
 
 // SetLogger sets the logger of this package, for all connections of the process without a [Logger] of their own; nil turns logging off. The
-// default is [slog.Default]. SetLogger, [Dial] and each failed attempt ask l which levels it wants. The stack of a handler's failure, at DEBUG, is logged
+// default is [slog.Default]. SetLogger, [Dial] and lines of the log ask l which levels it wants. The stack of a handler's failure, at DEBUG, is logged
 // on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that for at most five seconds.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
@@ -173,7 +173,7 @@ func wantLines() {
 	native.LogLines(least)
 }
 
-// Asks the logger again: its level may have changed, and an attempt that failed is about to be logged.
+// Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there is one a second.
 func (j *journal) follow() {
 	var least slog.Level
 	if safely(func() { least = leastWanted(j.logger()) }) != nil || j.least.Swap(int64(least)) == int64(least) {
@@ -309,6 +309,7 @@ func (j *journal) write() {
 		j.mu.Unlock()
 		if len(waiting) > 0 {
 			j.say(waiting[0].level, waiting[0].message, waiting[0].attributes...)
+			j.follow()
 		}
 		if lost > 0 {
 			j.say(slog.LevelWarn, "retryrmq: lines were not logged, because the logger is too slow", "lost", lost)

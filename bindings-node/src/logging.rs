@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use napi_derive::napi;
-use retryrmq::lines::{self, Level, LevelFilter};
+use retryrmq::lines::{self, Level};
 
 use crate::shared::Shared;
 
@@ -34,7 +34,7 @@ fn reader() -> Option<Arc<Shared>> {
 
 /// Adds the environment behind this bridge as a reader, after those before it.
 pub(crate) fn told_to(bridge: &Arc<Shared>) {
-    WANTED_AT_FIRST.call_once(|| lines::want(LevelFilter::WARN));
+    WANTED_AT_FIRST.call_once(|| lines::want(Level::WARN));
     readers().push(Arc::downgrade(bridge));
     lines::catch(|| {
         if let Some(reader) = reader() {
@@ -66,5 +66,5 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
 #[napi(catch_unwind)]
 pub fn want_all_lines() {
     WANTED_AT_FIRST.call_once(|| {});
-    lines::want(LevelFilter::DEBUG);
+    lines::want(Level::DEBUG);
 }

@@ -1,7 +1,7 @@
 //! Log lines of the core, for Python's `logging`.
 
 use pyo3::pyfunction;
-use retryrmq::lines::{self, Level, LevelFilter};
+use retryrmq::lines::{self, Level};
 
 /// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text.
 pub(crate) type Line = (&'static str, u8, String);
@@ -23,14 +23,12 @@ pub(crate) fn take() -> Vec<Line> {
         .collect()
 }
 
-/// Sets the least level, as in Python's `logging`, of the lines that are kept.
+/// Sets the least level, as in Python's `logging`, of the lines that are wanted.
 #[pyfunction]
-pub(crate) fn want_lines(least: u8) {
+pub(crate) fn want_lines(least: i64) {
     lines::want(match least {
-        0..=10 => LevelFilter::DEBUG,
-        11..=20 => LevelFilter::INFO,
-        21..=30 => LevelFilter::WARN,
-        31..=40 => LevelFilter::ERROR,
-        _ => LevelFilter::OFF,
+        i64::MIN..=10 => Level::DEBUG,
+        11..=20 => Level::INFO,
+        _ => Level::WARN,
     });
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq::lines::{self, LevelFilter};
+use retryrmq::lines::{self, Level};
 use retryrmq_bindings::{Events, rows};
 
 use crate::logging::{self, Line};
@@ -139,10 +139,8 @@ pub fn wake_news() {
 pub fn log_lines(least: i8) {
     lines::catch(nudge);
     lines::want(match least {
-        i8::MIN..=-4 => LevelFilter::DEBUG,
-        -3..=0 => LevelFilter::INFO,
-        1..=4 => LevelFilter::WARN,
-        5..=8 => LevelFilter::ERROR,
-        _ => LevelFilter::OFF,
+        i8::MIN..=-4 => Level::DEBUG,
+        -3..=0 => Level::INFO,
+        _ => Level::WARN,
     });
 }

@@ -29,7 +29,6 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 def failed(plan: Plan, message: Message, error: BaseException) -> None:
     """Ends an attempt that raised. Never raises, because that would end the worker and leave its messages unsettled."""
-    _logs.follow_levels()  # they may have changed, and this attempt is about to be logged
     may_park = message._may_park()
     end = outcome.judged(error, plan.fatal, kinds=plan.native.has_rules, stack=may_park)
     try:

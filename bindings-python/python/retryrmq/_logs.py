@@ -56,29 +56,16 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-#: The loggers of the core's lines.
-_OF_THE_CORE = tuple(
-    logger(name)
-    for name in (
-        "retryrmq",
-        "retryrmq.attempt",
-        "retryrmq.client",
-        "retryrmq.connection",
-        "retryrmq.consumer",
-        "retryrmq.parking",
-        "retryrmq.publish",
-        "retryrmq.topology",
-    )
-)
-_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-_wanted: int | None = None
+#: The loggers whose levels decide. The core has lines for other loggers below the first one, but few.
+_DECISIVE = ("retryrmq", "retryrmq.attempt")
 
 
 def follow_levels() -> None:
     """Tells the core which of its lines are wanted. It logs each failed attempt, and a line that is dropped here costs as much as any other."""
-    global _wanted
-    wanted = (level for level in _LEVELS if any(one.isEnabledFor(level) for one in _OF_THE_CORE))
-    least = next(wanted, logging.CRITICAL)
-    if least != _wanted:
-        _wanted = least
-        _native.want_lines(least)
+    levels = []
+    for name in _DECISIVE:
+        # A logger that is made before the application configures its logging would be disabled by that.
+        found = logging.root.manager.loggerDict.get(name)
+        if isinstance(found, logging.Logger):
+            levels.append(found.getEffectiveLevel())
+    _native.want_lines(max(min(levels, default=logging.root.level), logging.root.manager.disable + 1))

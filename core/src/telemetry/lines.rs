@@ -7,14 +7,16 @@ use std::{
     collections::VecDeque,
     fmt::{self, Write as _},
     sync::{
-        Mutex, MutexGuard, OnceLock, TryLockError,
+        LazyLock, Mutex, MutexGuard, OnceLock, TryLockError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},
+    subscriber::Interest,
 };
 use tracing_subscriber::{
     Layer,
@@ -22,7 +24,7 @@ use tracing_subscriber::{
     registry::Registry,
 };
 
-pub use tracing::{Level, level_filters::LevelFilter};
+pub use tracing::Level;
 
 /// How many lines are kept, as for events. Beyond that the oldest are dropped, and a line says how many.
 const ROOM: usize = 10_000;
@@ -55,18 +57,20 @@ impl fmt::Display for Line {
     }
 }
 
-const LEVELS: [LevelFilter; 6] = [
-    LevelFilter::ERROR,
-    LevelFilter::WARN,
-    LevelFilter::INFO,
-    LevelFilter::DEBUG,
-    LevelFilter::TRACE,
-    LevelFilter::OFF,
-];
+const LEVELS: [Level; 3] = [Level::WARN, Level::INFO, Level::DEBUG];
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
+/// The target of the lines about attempts, of which a storm of failures has thousands a second.
+const ATTEMPT: &str = "retryrmq::attempt";
+
+/// Of the lines about attempts that nobody wants, one in this time is kept all the same.
+const SAMPLE: Duration = Duration::from_secs(1);
+
 /// As the place in [`LEVELS`].
-static WANTED: AtomicUsize = AtomicUsize::new(2);
+static WANTED: AtomicUsize = AtomicUsize::new(1);
+/// When such a line was kept last, in ms since [`BEGAN`].
+static SAMPLED: AtomicU64 = AtomicU64::new(0);
+static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// How many lines were dropped since the last [`take`].
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static NUDGE: OnceLock<fn()> = OnceLock::new();
@@ -80,15 +84,28 @@ pub fn catch(nudge: fn()) {
     }
 }
 
-/// Sets which lines are kept: those of this level and above; INFO until it is set. A line that nobody wants costs nothing, so a binding whose
-/// logger drops it should not ask for it: a storm of failures logs each of them at INFO.
-pub fn want(least: LevelFilter) {
+/// Sets the least level of the lines that somebody wants, WARN, INFO or DEBUG; INFO until it is set. A binding whose logger drops INFO says
+/// WARN, because a failed attempt that is retried is logged at INFO.
+///
+/// Other lines of level INFO are kept all the same, they are few; and one line about an attempt in each second. So a binding that looks at its
+/// logger's level when it gets a line notices within a second that it has changed.
+pub fn want(least: Level) {
     let wanted = LEVELS.iter().position(|level| *level == least);
-    if let Some(wanted) = wanted
-        && WANTED.swap(wanted, Ordering::Relaxed) != wanted
-    {
+    let wanted = wanted.unwrap_or(if least < Level::WARN { 0 } else { 2 });
+    if WANTED.swap(wanted, Ordering::Relaxed) != wanted {
         tracing::callsite::rebuild_interest_cache();
     }
+}
+
+/// Whether a line about an attempt is due although nobody wants it.
+fn is_sample() -> bool {
+    let now = BEGAN.elapsed() + SAMPLE; // the first one is due
+    let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    let last = SAMPLED.load(Ordering::Relaxed);
+    Duration::from_millis(now.saturating_sub(last)) >= SAMPLE
+        && SAMPLED
+            .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
 }
 
 /// The lines since the last call, oldest first. If lines were dropped, the first one is a WARN with their number.
@@ -122,10 +139,29 @@ fn waiting() -> Option<MutexGuard<'static, VecDeque<Line>>> {
 
 struct Catcher;
 
+/// Whether a line is kept; `None` if that is to be asked for each.
+fn is_kept(metadata: &Metadata<'_>) -> Option<bool> {
+    let (level, wanted) = (*metadata.level(), LEVELS[WANTED.load(Ordering::Relaxed)]);
+    if !metadata.target().starts_with("retryrmq") {
+        return Some(false);
+    }
+    if metadata.target() == ATTEMPT && level == Level::INFO {
+        return (wanted >= level).then_some(true);
+    }
+    Some(level <= wanted.max(Level::INFO))
+}
+
 impl<S: Subscriber> Layer<S> for Catcher {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match is_kept(metadata) {
+            Some(true) => Interest::always(),
+            Some(false) => Interest::never(),
+            None => Interest::sometimes(),
+        }
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let wanted = LEVELS[WANTED.load(Ordering::Relaxed)];
-        *metadata.level() <= wanted && metadata.target().starts_with("retryrmq")
+        is_kept(metadata).unwrap_or_else(is_sample)
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
@@ -208,14 +244,23 @@ mod tests {
             assert_eq!(take(), [line]);
             assert_eq!(take(), []);
 
-            want(LevelFilter::DEBUG);
+            want(Level::DEBUG);
             tracing::debug!(target: "retryrmq", "at the root");
             assert_eq!(take()[0].module, "");
-            want(LevelFilter::OFF);
-            tracing::error!(target: "retryrmq::client", "unwanted");
-            assert_eq!(take(), []);
 
-            want(LevelFilter::INFO);
+            want(Level::ERROR);
+            for number in 0..1000 {
+                tracing::info!(target: "retryrmq::attempt", "{number}");
+                tracing::debug!(target: "retryrmq::attempt", "{number}");
+            }
+            tracing::warn!(target: "retryrmq::attempt", "parked");
+            tracing::info!(target: "retryrmq::client", "connected");
+            let said: Vec<_> = take().into_iter().map(|line| line.message).collect();
+            assert_eq!(said[0], "0", "one in a second");
+            assert_eq!(said[said.len() - 2..], ["parked", "connected"]);
+            assert!(said.len() < 100, "{said:?}");
+
+            want(Level::INFO);
             for number in 0..ROOM + 7 {
                 tracing::info!(target: "retryrmq::client", "{number}");
             }
@@ -225,9 +270,9 @@ mod tests {
             assert_eq!(lines[1].message, "7", "the oldest go first");
             assert_eq!(take(), []);
 
-            want(LevelFilter::DEBUG);
+            want(Level::DEBUG);
             assert_eq!(of_attempts(), ATTEMPTS);
-            want(LevelFilter::INFO);
+            want(Level::INFO);
         });
     }
 

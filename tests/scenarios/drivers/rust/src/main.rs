@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use retryrmq::lines::{self, LevelFilter};
+use retryrmq::lines::{self, Level};
 use retryrmq::types::{AMQPValue, FieldTable, ShortString};
 use retryrmq::{Client, ClientOptions, Consumer, Limits, Publish};
 use retryrmq_scenarios::script::{Options, Order, Outgoing, Play, now_ms, say};
@@ -72,7 +72,7 @@ async fn obey() -> Result<(), Failed> {
 
 async fn consume(play: Play) -> Result<(), Failed> {
     lines::catch(tell_lines);
-    lines::want(LevelFilter::DEBUG);
+    lines::want(Level::DEBUG);
     let mut end = signal(SignalKind::terminate())?;
     let (client, consuming) = match subscribe(play).await {
         Ok(started) => started,
