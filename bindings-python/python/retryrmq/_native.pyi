@@ -31,8 +31,8 @@ __all__ = [
     "live",
     "parse_duration",
     "policy",
-    "want_lines",
     "time",
+    "want_lines",
 ]
 
 VERSION: str
