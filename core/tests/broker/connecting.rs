@@ -336,7 +336,7 @@ async fn no_log_of_the_client_below_holds_the_password() {
             .set_permissions(vhost.name(), &user, Permissions::ALL)
             .await
             .unwrap();
-        capture::watch_for(&password);
+        let watch = capture::Watch::for_password(&password);
         let proxy = CutProxy::to(&vhost.url_as(&user, &password)).await;
         let client = Client::connect(proxy.url()).await.unwrap();
         proxy.cut();
@@ -348,7 +348,7 @@ async fn no_log_of_the_client_below_holds_the_password() {
         let url = vhost.url_as(&user, &format!("{password}-wrong"));
         refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
         management.delete_user(&user).await.unwrap();
-        let leaks = capture::leaks();
+        let leaks = watch.leaks();
         assert!(leaks.is_empty(), "{} lines: {}", leaks.len(), leaks[0]);
     })
     .await;
