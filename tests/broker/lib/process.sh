@@ -3,7 +3,7 @@
 
 start_time() { # PID → clock ticks, or nothing when there is no such process or only a zombie whose threads are gone
     local fields
-    fields=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    { read -r fields <"/proc/$1/stat"; } 2>/dev/null || return 1
     read -ra fields <<<"${fields##*) }"
     [[ ${fields[0]} != Z || ${fields[17]} -gt 1 ]] && echo "${fields[19]}"
 }
