@@ -60,7 +60,7 @@ func QueueType(name QueueTypeName) DialOption {
 }
 
 // Wait makes [Dial] keep trying while the broker cannot be reached, until its context ends. [Conn.Consume] does the same while the broker is away
-// again, or its queues have no leaders yet. Each try logs a warning. A broker that answers and refuses is an error at once.
+// again, or its queues have no leaders yet. Each reason is logged as a warning, once a minute. A broker that answers and refuses is an error at once.
 func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 
 // EndWhenRefused ends the connection when the broker refuses the login or the virtual host after a connection was lost: Consume returns that

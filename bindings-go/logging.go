@@ -14,8 +14,9 @@ import (
 )
 
 // SetLogger sets the logger of this package, for all connections of the process without a [Logger] of their own; nil turns logging off. The
-// default is [slog.Default]. SetLogger, [Dial] and lines of the log ask l which levels it wants. The stack of a handler's failure, at DEBUG, is logged
-// on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that for at most five seconds.
+// default is [slog.Default]. SetLogger and [Dial] ask l which levels it wants; a level that changes later is noticed a moment later. The stack of
+// a handler's failure, at DEBUG, is logged on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that
+// for at most five seconds.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
 	least := leastWanted(l)

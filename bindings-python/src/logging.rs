@@ -25,9 +25,9 @@ pub(crate) fn take() -> Vec<Line> {
 
 /// Sets the least level, as in Python's `logging`, of the lines that are wanted.
 #[pyfunction]
-pub(crate) fn want_lines(least: i64) {
+pub(crate) fn want_lines(least: u8) {
     lines::want(match least {
-        i64::MIN..=10 => Level::DEBUG,
+        0..=10 => Level::DEBUG,
         11..=20 => Level::INFO,
         _ => Level::WARN,
     });

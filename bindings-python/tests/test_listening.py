@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
 import threading
 import weakref
 from datetime import timedelta
@@ -210,10 +211,11 @@ def test_the_core_learns_which_lines_are_wanted(monkeypatch: pytest.MonkeyPatch)
             _pump.pump()
         part.setLevel(logging.INFO)
         _pump.pump()
-        logging.disable(logging.INFO)
-        _pump.pump()
+        for highest in (logging.INFO, sys.maxsize):
+            logging.disable(highest)
+            _pump.pump()
     finally:
         package.setLevel(before)
         part.setLevel(logging.NOTSET)
         logging.disable(logging.NOTSET)
-    assert said == [logging.DEBUG, logging.INFO, logging.CRITICAL, logging.INFO, logging.INFO + 1]
+    assert said == [logging.DEBUG, logging.INFO, logging.CRITICAL, logging.INFO, logging.INFO + 1, logging.CRITICAL]

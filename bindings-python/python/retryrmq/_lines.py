@@ -104,8 +104,7 @@ def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_inf
     # Filters and handlers may raise anything, also a SystemExit; the next line must still be written.
     with contextlib.suppress(BaseException):
         _logs.logger(logger).log(level, text, *args, exc_info=exc_info)
-    with contextlib.suppress(BaseException):
-        _logs.follow_levels()
+    _logs.follow_levels()
 
 
 _ours = Lines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import traceback
@@ -61,11 +62,16 @@ _DECISIVE = ("retryrmq", "retryrmq.attempt")
 
 
 def follow_levels() -> None:
-    """Tells the core which of its lines are wanted. It logs each failed attempt, and a line that is dropped here costs as much as any other."""
-    levels = []
-    for name in _DECISIVE:
-        # A logger that is made before the application configures its logging would be disabled by that.
-        found = logging.root.manager.loggerDict.get(name)
-        if isinstance(found, logging.Logger):
-            levels.append(found.getEffectiveLevel())
-    _native.want_lines(max(min(levels, default=logging.root.level), logging.root.manager.disable + 1))
+    """Tells the core which of its lines are wanted. It logs each failed attempt, and a line that is dropped here costs as much as any other.
+
+    Never raises: loggers may be of a user's class.
+    """
+    with contextlib.suppress(Exception):
+        levels = []
+        for name in _DECISIVE:
+            # A logger that is made before the application configures its logging would be disabled by that.
+            found = logging.root.manager.loggerDict.get(name)
+            if isinstance(found, logging.Logger):
+                levels.append(found.getEffectiveLevel())
+        least = max(min(levels), logging.root.manager.disable + 1)
+        _native.want_lines(min(least, logging.CRITICAL))
