@@ -62,6 +62,8 @@ export class Workers {
   readonly #context: AsyncResource
   readonly #most: number
   readonly #limit: number | null
+  /** Whether the kinds of an error decide. Asked once, because every failure needs it. */
+  readonly #hasRules: boolean
   /** Attempts that must be told of the end, because they have a signal or a timer. */
   readonly #watched = new Set<Attempt>()
   /** Set when the subscription has ended: the results of running handlers no longer matter. */
@@ -98,6 +100,7 @@ export class Workers {
     this.#id = id
     this.#most = plan.native.concurrency
     this.#limit = plan.native.handlerTimeout
+    this.#hasRules = plan.native.hasRules
   }
 
   start(): void {
@@ -310,7 +313,7 @@ export class Workers {
 
   #failed(message: Message, error: unknown): void {
     const parks = mayPark(message)
-    const end = judged(error, this.#plan.fatal, { kinds: this.#plan.native.hasRules, stack: parks })
+    const end = judged(error, this.#plan.fatal, { kinds: this.#hasRules, stack: parks })
     this.#settle(message, end)
     // The core logs what failed and what follows; only JavaScript has the stack.
     if (end.stack !== undefined) log('debug', `${escaped(this.#plan.queue)}: the stack of ${name(message)}: ${end.stack}`)
