@@ -355,7 +355,6 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     desk.tell(parked("f1"));
     server.after(1).await;
     desk.stop().await;
-    let tried = server.requests().len(); // more than once on a busy machine
     let memory = Fragile::new(FileMemory::new(folder.path().join("state")), false);
     memory.loads.store(true, Ordering::Relaxed);
     let kept = Arc::clone(&memory) as Arc<dyn Memory>;
@@ -364,7 +363,9 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
         .unwrap();
     desk.tell(parked("f2"));
     memory.has_failed(3).await;
-    assert_eq!(server.requests().len(), tried);
+    // What the last one could not deliver may be told again, because that is kept.
+    let told = server.requests().into_iter();
+    assert!(told.map(|one| one.json()).all(|told| told["fingerprint"] == "f1"));
     memory.saves.store(true, Ordering::Relaxed);
     let told = server.notices(2).await;
     assert_eq!(
