@@ -155,7 +155,12 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
                 msg.ack()
                 if len(counted) == 100:
                     break
-        assert counted == {str(number): int(number == 150) for number in range(150, 250)}
+        expected = {str(number): int(number == 150) for number in range(150, 250)}
+        if how == "stop":  # the broker may have sent more that had not arrived here
+            assert set(counted) == set(expected)
+            assert (counted["150"], counted["151"]) == (1, 0)
+        else:
+            assert counted == expected
         go_on.set()
 
 
