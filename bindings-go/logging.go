@@ -174,7 +174,7 @@ func wantLines() {
 	native.LogLines(least)
 }
 
-// Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there is one a second.
+// Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there are ten a second.
 func (j *journal) follow() {
 	var least slog.Level
 	if safely(func() { least = leastWanted(j.logger()) }) != nil || j.least.Swap(int64(least)) == int64(least) {

@@ -26,6 +26,8 @@ use tracing_subscriber::{
 
 pub use tracing::Level;
 
+use super::ATTEMPT;
+
 /// How many lines are kept, as for events. Beyond that the oldest are dropped, and a line says how many.
 const ROOM: usize = 10_000;
 
@@ -60,9 +62,6 @@ impl fmt::Display for Line {
 const LEVELS: [Level; 3] = [Level::WARN, Level::INFO, Level::DEBUG];
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
-/// The target of the lines about attempts, of which a storm of failures has thousands a second.
-const ATTEMPT: &str = "retryrmq::attempt";
-
 /// Of the lines about attempts that nobody wants, one in this time is kept all the same.
 const SAMPLE: Duration = Duration::from_millis(100);
 
@@ -91,8 +90,8 @@ pub fn catch(nudge: fn()) {
 /// Other lines of level INFO are kept all the same, they are few; and ten lines about attempts a second. So a binding that looks at its
 /// logger's level when it gets a line soon notices that it has changed.
 pub fn want(least: Level) {
-    let wanted = LEVELS.iter().position(|level| *level == least);
-    let wanted = wanted.unwrap_or(if least < Level::WARN { 0 } else { 2 });
+    let wanted = LEVELS.iter().rposition(|level| *level <= least);
+    let wanted = wanted.unwrap_or(0);
     if WANTED.swap(wanted, Ordering::Relaxed) != wanted {
         tracing::callsite::rebuild_interest_cache();
     }

@@ -6,6 +6,9 @@ mod events;
 pub mod lines;
 mod metrics;
 
+/// The target of the log lines about attempts. A program that reports attempts itself can leave it out.
+pub(crate) const ATTEMPT: &str = "retryrmq::attempt";
+
 pub(crate) use complaints::Complaints;
 pub(crate) use events::Listener;
 pub use events::{Event, Facts};

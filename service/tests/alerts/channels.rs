@@ -365,7 +365,10 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     memory.has_failed(3).await;
     // What the last one could not deliver may be told again, because that is kept.
     let told = server.requests().into_iter();
-    assert!(told.map(|one| one.json()).all(|told| told["fingerprint"] == "f1"));
+    assert!(
+        told.map(|one| one.json())
+            .all(|told| told["fingerprint"] == "f1")
+    );
     memory.saves.store(true, Ordering::Relaxed);
     let told = server.notices(2).await;
     assert_eq!(

@@ -13,12 +13,9 @@ use tracing::{debug, info, warn};
 use super::{consequence::Case, entry::Consequence};
 use crate::{
     retry::{Failure, ParkReason, format_duration},
-    telemetry::Event,
+    telemetry::{ATTEMPT, Event},
     visible,
 };
-
-/// The target of these log lines. A program that reports attempts itself can leave it out.
-const TARGET: &str = "retryrmq::attempt";
 
 /// The most characters of an error in the log. The record of a parked message has more.
 const MOST: usize = 512;
@@ -178,9 +175,9 @@ impl Case<'_> {
         match (follows, follows.level()) {
             // A program that reports attempts itself has no other line for this loss, so it is always logged.
             (Follows::Dropped(_), _) => warn!("{}", sentence()),
-            (_, "warn") => warn!(target: TARGET, "{}", sentence()),
-            (_, "debug") => debug!(target: TARGET, "{}", sentence()),
-            _ => info!(target: TARGET, "{}", sentence()),
+            (_, "warn") => warn!(target: ATTEMPT, "{}", sentence()),
+            (_, "debug") => debug!(target: ATTEMPT, "{}", sentence()),
+            _ => info!(target: ATTEMPT, "{}", sentence()),
         }
     }
 
