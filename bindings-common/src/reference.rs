@@ -239,14 +239,18 @@ fn events() -> String {
     }
     let target = "retryrmq::attempt";
     assert!(
-        source("core/src/consumer/engine/sentence.rs").contains(&format!("\"{target}\"")),
+        source("core/src/telemetry/mod.rs")
+            .contains(&format!("const ATTEMPT: &str = \"{target}\"")),
         "these lines have another target"
     );
     let _ = writeln!(
         out,
         "\nThese lines go to `tracing` in Rust, with the target `{target}`; to `logging` in Python, with the logger `{}`; to `slog` in Go, with the\n\
          attribute `module={}`. Pick or silence them by that. In Node they go to the logger of `setLogger`, without one from `warn` on to the console, and \
-         begin with\n`retryrmq: attempt`.",
+         begin with\n`retryrmq: attempt`.\n\n\
+         In Python and Go a line that its logger would drop is not made: a storm of failures has thousands a second. A level that is set later is noticed within\n\
+         a tenth of a second or at the next line, so the first lines of retries after a change from `warn` to `info` may be missing. Node makes these lines for\n\
+         a logger of `setLogger`.",
         target.replace("::", "."),
         target.trim_start_matches("retryrmq::"),
     );
