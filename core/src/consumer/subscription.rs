@@ -174,8 +174,9 @@ impl Subscription {
         self.inbox.close();
     }
 
-    /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out. All other messages are requeued as if
-    /// this process had crashed, and that counts as a delivery.
+    /// Ends now, without waiting for running handlers. Outcomes settled so far are still carried out, and what no handler was given, or was
+    /// [given back](Self::give_back), is requeued uncounted; for that it waits at most two seconds for the broker. All other messages are
+    /// requeued as if this process had crashed, and that counts as a delivery.
     pub fn abandon(&self) {
         self.inbox.abandon();
     }

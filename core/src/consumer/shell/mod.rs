@@ -299,6 +299,8 @@ impl Shell {
                 .on(Input::Ended { token, ending }, now, &mut self.wanted);
         }
         self.outcomes = outcomes;
+        // Whoever closes and then gives back may have done both in between: what is given back would come again at once.
+        self.hear_the_end();
     }
 
     /// Lets the engine decide, and carries out its commands, which may cause further events.
