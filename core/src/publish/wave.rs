@@ -2,6 +2,7 @@
 
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use lapin::{
     Confirmation, PublisherConfirm,
     options::BasicPublishOptions,
@@ -153,10 +154,16 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     let wave = tasks;
     confirms.extend(written(unwritten, &mut deadline).await);
     let mut results = Vec::with_capacity(wave.len());
-    let mut returned = Vec::new();
+    let (mut returned, mut unanswered) = (Vec::new(), Vec::new());
     for (confirm, task) in confirms.into_iter().zip(&wave).rev() {
         let confirm = match confirm {
-            Ok(confirm) => deadline.within(put_off(confirm)).await,
+            Ok(mut confirm) => {
+                let answer = deadline.within(put_off(&mut confirm)).await;
+                if answer.is_err() {
+                    unanswered.push(confirm);
+                }
+                answer
+            }
             Err(error) => Err(error),
         };
         results.push(match confirm {
@@ -182,6 +189,13 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         });
     }
     results.reverse();
+    // lapin hands a returned message to whichever confirm comes next. That may be one that came too late, while others were looked at.
+    for confirm in unanswered {
+        if let Some(Ok(Confirmation::Ack(back) | Confirmation::Nack(back))) = confirm.now_or_never()
+        {
+            returned.extend(back);
+        }
+    }
     let unrouted = returned_jobs(&wave, &returned);
     let timed_out = results.iter().any(|result| timeout_of(result).is_some());
     let mut answers = Vec::with_capacity(wave.len());
