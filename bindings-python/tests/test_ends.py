@@ -122,6 +122,62 @@ def test_what_no_handler_has_begun_when_it_stops_does_not_count_as_delivered(bro
     assert (counted["150"], counted["151"]) == (1, 0)
 
 
+@pytest.mark.parametrize("how", ["threads", "iteration", "a loop on another thread"])
+def test_what_no_handler_has_begun_when_the_program_ends_does_not_count_as_delivered(
+    broker: Broker, programs: list[Program], how: str
+) -> None:
+    queue = broker.queue()
+    make_queue(broker, queue)
+    with retryrmq.connect_blocking(broker.url) as client:
+        for number in range(250):  # so quick that more and more of them are taken at once
+            client.publish(queue, str(number))
+    program = Program(
+        f"""
+        how, began = {how!r}, threading.Event()
+
+        def handle(msg):
+            if msg.text() == "150":
+                began.set()
+                time.sleep(3600)
+
+        async def run():
+            async with retryrmq.connect(url) as client:
+                await client.consume(queue, handle_it, dlx=True, concurrency=1).run()
+
+        async def handle_it(msg):
+            handle(msg)
+
+        if how == "a loop on another thread":
+            threading.Thread(target=asyncio.run, args=(run(),), daemon=True).start()
+            began.wait()
+        elif how == "threads":
+            client = retryrmq.connect_blocking(url)
+            consumer = client.consume(queue, handle, dlx=True, concurrency=1).start()
+            began.wait()
+        else:
+            client = retryrmq.connect_blocking(url)
+            consumer = client.consume(queue, dlx=True)
+            for msg in consumer:
+                if msg.text() == "150":
+                    break
+                msg.ack()
+        """,
+        broker,
+        queue,
+    )
+    programs.append(program)
+    assert program.end() == 0
+    counted: dict[str, int] = {}
+    with retryrmq.connect_blocking(broker.url) as client, client.consume(queue, dlx=True) as again:
+        for msg in again:
+            counted[msg.text()] = msg.headers.get("x-delivery-count", 0)
+            msg.ack()
+            if len(counted) == 100:
+                break
+    # The broker may have sent more that had not arrived here.
+    assert (counted["150"], counted["151"]) == (1, 0)
+
+
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(3)", "os._exit(4)", "raise ZeroDivisionError"])
 def test_an_end_without_goodbye_loses_nothing(broker: Broker, programs: list[Program], ending: str) -> None:
     queue = broker.queue()

@@ -73,7 +73,7 @@ def test_handlers_that_wait_are_given_no_messages_that_they_cannot_begin(broker:
             async with client.consume(queue, handle, dlx=True, concurrency=12) as consumer:
                 await soon("as many have begun as may run", lambda: len(begun) == 12)
                 workers = consumer._workers
-                assert isinstance(workers, LoopWorkers) and not workers._ready
+                assert isinstance(workers, LoopWorkers) and not workers._unstarted
                 end.set()
                 await soon("all are handled", lambda: consumer.stats().acked == 40)
 

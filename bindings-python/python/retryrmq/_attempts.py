@@ -6,17 +6,20 @@ import contextlib
 import contextvars
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable
 from typing import cast
 
 from . import _logs, outcome
-from ._native import Message
+from ._native import Message, Subscription
 from .options import Plan
 
 logger = _logs.logger("retryrmq.handler")
 
 #: How long cancelled handlers may take to end, in seconds.
 GRACE = 1.0
+#: How long a worker pauses after an error that is not its handler's: what could not be read comes again at once.
+FAULT_PAUSE = 0.5
 
 #: The attempt in whose context this code runs. It is also set in tasks of its handler, because the handler may wait for them.
 within: contextvars.ContextVar[object] = contextvars.ContextVar("retryrmq.within", default=None)
@@ -46,6 +49,19 @@ def failed(plan: Plan, message: Message, error: BaseException) -> None:
 def timed_out(plan: Plan, message: Message) -> None:
     """Ends an attempt whose handler ran longer than its timeout. The handler goes on, or the worker cancels it."""
     message._settle(outcome.too_late(cast("float", plan.native.handler_timeout)))
+
+
+def return_the_unstarted(subscription: Subscription, unstarted: deque[Message]) -> None:
+    """Requeues messages that no handler has begun. Others may take from ``unstarted`` meanwhile: each message is taken once.
+
+    Before that the subscription must be closed, or they would come again at once.
+    """
+    returned = []
+    with contextlib.suppress(IndexError):
+        while True:
+            returned.append(unstarted.popleft())
+    if returned:
+        subscription.give_back(returned)
 
 
 def outlasted(plan: Plan, messages: Iterable[Message], said: str, left: int) -> None:

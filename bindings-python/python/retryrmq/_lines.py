@@ -104,7 +104,8 @@ def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_inf
     # Filters and handlers may raise anything, also a SystemExit; the next line must still be written.
     with contextlib.suppress(BaseException):
         _logs.logger(logger).log(level, text, *args, exc_info=exc_info)
-    _logs.follow_levels()
+    with contextlib.suppress(BaseException):
+        _logs.follow_levels()
 
 
 _ours = Lines()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from . import _returned
-from ._attempts import GRACE, failed, is_ctrl_c, logger, outlasted, timed_out, within
+from ._attempts import FAULT_PAUSE, GRACE, failed, is_ctrl_c, logger, outlasted, return_the_unstarted, timed_out, within
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
 from .errors import ClosedError
@@ -78,7 +78,7 @@ class LoopWorkers:
     never wait cost no task switches.
     """
 
-    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump) -> None:
+    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump, unstarted: deque[Message]) -> None:
         assert plan.handler is not None
         self._plan = plan
         self._handler = cast("Callable[[Message], Awaitable[Any]]", plan.handler)
@@ -91,7 +91,8 @@ class LoopWorkers:
         self._batches = subscription.batches()
         #: Whose handler tells how many messages to take.
         self._watched: Message | None = None
-        self._ready: deque[Message] = deque()
+        #: What was taken and not begun. The end takes from it as well, on other threads too.
+        self._unstarted = unstarted
         self._acks: list[Message] = []
         self._idle: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,6 +128,7 @@ class LoopWorkers:
         """Ends now. What is handled stays handled."""
         self._hand_over()
         self._deadline = 0.0
+        self._subscription.close()
         self._return_the_unstarted()
         self._subscription.abandon()
         self._cancel(None)
@@ -187,8 +189,9 @@ class LoopWorkers:
         May be called from any thread."""
         with contextlib.suppress(Exception):  # in a forked child nothing can be settled
             self._hand_over()
-            held = list(self._ready)
-            self._ready.clear()
+            self._subscription.close()
+            self._return_the_unstarted()
+            held = []
             for task in cast("list[_Worker]", list(self._tasks)):
                 message, task.message = task.message, None
                 if message is not None:
@@ -198,9 +201,7 @@ class LoopWorkers:
             self._subscription.abandon()
 
     def _return_the_unstarted(self) -> None:
-        if self._ready:
-            self._subscription.give_back(list(self._ready))
-            self._ready.clear()
+        return_the_unstarted(self._subscription, self._unstarted)
 
     def _spawn(self) -> None:
         # Each worker has its own context, so that variables a handler sets end with the worker.
@@ -225,13 +226,19 @@ class LoopWorkers:
         elif not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt | None):
             # Ctrl-C is not logged: the event loop raises it.
             logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
+            self._loop.call_later(FAULT_PAUSE, self._replace)
+            return
+        self._replace()
+
+    def _replace(self) -> None:
+        """Starts another worker for one that has gone, unless it was the end."""
         if not (self._ended or self._stopped):
             self._spawn()
         elif not self._tasks and not self._all_gone.done():
             self._all_gone.set_result(None)
 
     def _next(self) -> Message | None:
-        if not self._ready:
+        if not self._unstarted:
             if self._ended or self._subscription.is_closing:
                 return None  # no new attempts while closing
             batch = self._batches.take(self._watched is None)
@@ -239,8 +246,11 @@ class LoopWorkers:
                 return None
             if self._watched is None:
                 self._watched = batch[0]
-            self._ready.extend(batch)
-        return self._ready.popleft()
+            self._unstarted.extend(batch)
+        try:
+            return self._unstarted.popleft()
+        except IndexError:  # the interpreter ends, and has given them back
+            return None
 
     async def _work(self) -> None:
         task = cast("_Worker", asyncio.current_task())
@@ -379,7 +389,7 @@ class LoopWorkers:
         if message is None:
             self._listen()
             return
-        self._ready.appendleft(message)
+        self._unstarted.appendleft(message)
         self._wake()
 
     def _wake(self) -> None:

@@ -13,13 +13,15 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from . import _lines, _logs, _native, events
 from ._asking import Asker
+from ._attempts import return_the_unstarted
 from ._listening import Mailbox
-from ._native import Operation, Question, Subscription
+from ._native import Message, Operation, Question, Subscription
 
 logger = _logs.logger("retryrmq")
 
@@ -71,8 +73,8 @@ class Pump:
         self._homes: dict[int, _Home] = {}
         #: The functions that give credentials, as long as they can be asked.
         self._askers: dict[int, Asker] = {}
-        #: Subscriptions that must end before the interpreter does.
-        self.running: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        #: Subscriptions that must end before the interpreter does, with the messages of each that no handler has begun.
+        self.running: weakref.WeakKeyDictionary[Subscription, weakref.ref[deque[Message]]] = weakref.WeakKeyDictionary()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
         self._thread.start()
 
@@ -256,10 +258,15 @@ class Pump:
             # A loop that was stopped would no longer pass on what is acknowledged.
             if workers is not None and not (loop is not None and loop.is_running()):
                 workers.let_go()
-        left = list(self.running)
-        for subscription in left:
+        left = list(self.running.items())
+        for subscription, at_work in left:
+            unstarted = at_work()
+            if unstarted:
+                with contextlib.suppress(Exception):  # in a forked child nothing can be settled
+                    subscription.close()
+                    return_the_unstarted(subscription, unstarted)
             subscription.abandon()
-        for subscription in left:
+        for subscription, _ in left:
             with contextlib.suppress(Exception):
                 subscription.wait_closed().wait(3.0)
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import cast
 
 from . import _returned
-from ._attempts import failed, logger, outlasted, timed_out, within
+from ._attempts import FAULT_PAUSE, failed, logger, outlasted, return_the_unstarted, timed_out, within
 from ._native import Message, Subscription
 from .options import Plan
 
@@ -52,7 +52,7 @@ class ThreadWorkers:
     place, and the old one ends after its handler.
     """
 
-    def __init__(self, plan: Plan, subscription: Subscription) -> None:
+    def __init__(self, plan: Plan, subscription: Subscription, unstarted: deque[Message]) -> None:
         assert plan.handler is not None
         self._plan = plan
         self._handler = plan.handler
@@ -67,7 +67,7 @@ class ThreadWorkers:
         #: The messages of the running attempts, by their marks.
         self._marks: dict[object, Message] = {}
         #: What was taken and not begun. Whoever takes a message out of it, a thread or the end, handles it or gives it back.
-        self._unstarted: deque[Message] = deque()
+        self._unstarted = unstarted
         #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
@@ -90,13 +90,13 @@ class ThreadWorkers:
         """Takes no more messages; running handlers may finish."""
         self._drain_until()
         self._subscription.close()
-        self._return_the_unstarted()
+        return_the_unstarted(self._subscription, self._unstarted)
         self._look_for_the_end()
 
     def stop(self) -> None:
         """Ends now. A thread that handles a message cannot be stopped; its message is requeued."""
         self._subscription.close()  # no thread begins another message
-        self._return_the_unstarted()
+        return_the_unstarted(self._subscription, self._unstarted)
         self._subscription.abandon()
         with self._counting:
             if not self._all_gone.done():
@@ -135,14 +135,6 @@ class ThreadWorkers:
         said = "%s: the threads of %d handlers that outlast `drain_timeout` are left behind"
         outlasted(self._plan, list(self._marks.values()), said, left)
 
-    def _return_the_unstarted(self) -> None:
-        unstarted = []
-        with contextlib.suppress(IndexError):
-            while True:
-                unstarted.append(self._unstarted.popleft())
-        if unstarted:
-            self._subscription.give_back(unstarted)
-
     def _spawn(self) -> None:
         # Daemons: a handler that never returns must not keep the process alive after its drain.
         thread = threading.Thread(target=self._work, name=f"retryrmq-{self._plan.queue}", daemon=True)
@@ -167,9 +159,20 @@ class ThreadWorkers:
 
     def _work(self) -> None:
         try:
-            self._take_and_handle()
+            while not self._is_through():
+                time.sleep(FAULT_PAUSE)
         finally:
             self._gone(threading.current_thread())
+
+    def _is_through(self) -> bool:
+        """Handles messages until the end. Returns whether it came to that."""
+        try:
+            self._take_and_handle()
+        except BaseException:
+            with contextlib.suppress(BaseException):
+                logger.exception("a worker of %s failed", self._plan.queue)
+            return self._subscription.is_closing
+        return True
 
     def _take_and_handle(self) -> None:
         subscription, batches = self._subscription, self._subscription.batches(self._most)
@@ -189,7 +192,7 @@ class ThreadWorkers:
         self._unstarted.extend(batch)
         while True:
             if self._subscription.is_closing:  # no new attempts
-                self._return_the_unstarted()
+                return_the_unstarted(self._subscription, self._unstarted)
             try:
                 message = self._unstarted.popleft()
             except IndexError:

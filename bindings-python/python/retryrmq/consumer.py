@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 
 from ._async_only import AsyncOnly
+from ._attempts import return_the_unstarted
 from ._listening import LoopMailbox, Mailbox, ThreadMailbox
 from ._loop_workers import LoopWorkers
 from ._native import Client as NativeClient
@@ -39,7 +40,8 @@ class _Subscribed:
         self._mailbox: Mailbox | None = None
         #: The number of the mailbox, as long as events can come.
         self._listener: int | None = None
-        self._taken: deque[Message] = deque()
+        #: What was taken and not begun, or not handed out to who iterates.
+        self._unstarted: deque[Message] = deque()
         #: The subscription that is being made, which may take long.
         self._subscribing: Operation | None = None
         self._closed = False
@@ -86,7 +88,7 @@ class _Subscribed:
 
     def _subscribed(self, subscription: Subscription) -> Subscription:
         self._subscribing, self._subscription = None, subscription
-        self._pump.running.add(subscription)
+        self._pump.running[subscription] = weakref.ref(self._unstarted)
         if self._listener is not None:  # for consumers that are never closed
             weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
         return subscription
@@ -98,13 +100,10 @@ class _Subscribed:
         if subscription is None:
             self._give_up_starting()
             return None
-        if self._taken:
-            subscription.give_back(list(self._taken))
-            self._taken.clear()
+        subscription.close()
+        return_the_unstarted(subscription, self._unstarted)
         if abandon:
             subscription.abandon()
-        else:
-            subscription.close()
         self._stop_listening()
         return subscription
 
@@ -167,10 +166,10 @@ class Consumer(_Subscribed, AsyncOnly):
                 self._pump.lives_here(subscription, None, self.queue)
             else:
                 if self._plan.is_async:
-                    self._workers = LoopWorkers(self._plan, subscription, self._pump)
+                    self._workers = LoopWorkers(self._plan, subscription, self._pump, self._unstarted)
                     self._pump.lives_here(subscription, self._workers, self.queue)
                 else:
-                    self._workers = ThreadWorkers(self._plan, subscription)
+                    self._workers = ThreadWorkers(self._plan, subscription, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
@@ -254,13 +253,13 @@ class Consumer(_Subscribed, AsyncOnly):
         await self.start()
         subscription = self._open()
         while True:
-            while self._taken:
-                yield self._taken.popleft()
+            while self._unstarted:
+                yield self._unstarted.popleft()
             if self._closed:
                 return
-            self._taken.extend(subscription.take(_AT_ONCE))
+            self._unstarted.extend(subscription.take(_AT_ONCE))
             # It takes nothing, so a cancelled wait loses nothing.
-            if not self._taken and not await self._pump.answer(subscription.ready(), only_here=True):
+            if not self._unstarted and not await self._pump.answer(subscription.ready(), only_here=True):
                 self._native.check_end()
                 return
 
@@ -306,7 +305,7 @@ class BlockingConsumer(_Subscribed):
                 self._wait_closed(subscription)
                 self._refuse_closed()
             if self._plan.handler is not None:
-                self._workers = ThreadWorkers(self._plan, subscription)
+                self._workers = ThreadWorkers(self._plan, subscription, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
@@ -376,11 +375,11 @@ class BlockingConsumer(_Subscribed):
         with self._pump.stays():
             subscription = self.start()._open()
             while True:
-                while self._taken:
-                    yield self._taken.popleft()
+                while self._unstarted:
+                    yield self._unstarted.popleft()
                 if self._closed:
                     return
-                self._taken.extend(subscription.take_blocking(_AT_ONCE, 0.25))
-                if not self._taken and subscription.is_closing:
+                self._unstarted.extend(subscription.take_blocking(_AT_ONCE, 0.25))
+                if not self._unstarted and subscription.is_closing:
                     self._native.check_end()
                     return
