@@ -176,9 +176,20 @@ func wantLines() {
 
 // Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there are ten a second.
 func (j *journal) follow() {
-	var least slog.Level
-	if safely(func() { least = leastWanted(j.logger()) }) != nil || j.least.Swap(int64(least)) == int64(least) {
-		return
+	for changed := false; ; {
+		var least slog.Level
+		asked := j.logger()
+		if safely(func() { least = leastWanted(asked) }) != nil {
+			return
+		}
+		changed = j.least.Swap(int64(least)) != int64(least) || changed
+		// SetLogger may have set another one in between, which wants other lines.
+		if j.logger() == asked {
+			if !changed {
+				return
+			}
+			break
+		}
 	}
 	journals.Lock()
 	defer journals.Unlock()

@@ -59,7 +59,9 @@ export function asking(credentials: unknown): number {
 
 async function answer(credentials: Credentials, question: number): Promise<void> {
   const controller = new AbortController()
-  const answered = bridge().whileAwaited(question, () => controller.abort(new DOMException(WITHDRAWN, 'AbortError')))
+  // Who listens to the signal is in the context of the caller, too.
+  const withdrawn = AsyncResource.bind(() => controller.abort(new DOMException(WITHDRAWN, 'AbortError')))
+  const answered = bridge().whileAwaited(question, withdrawn)
   try {
     const { user, password, expiresIn } = read(await credentials({ signal: controller.signal }))
     bridge().native.answer(question, user, password, expiresIn ?? null)

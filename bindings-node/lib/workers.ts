@@ -20,6 +20,8 @@ const ENDS = 32_768
 /** After this number of messages, or of milliseconds, the event loop gets its turn. */
 const STRETCH = 64
 const TURN = 4
+/** How many milliseconds it pauses after a batch that cannot be read: it comes again at once. */
+const FAULT_PAUSE = 500
 
 /** The context of one message: plain fields, and a signal that is made on first use. */
 class Attempt implements Context {
@@ -80,6 +82,7 @@ export class Workers {
   #listening = false
   #pumping = false
   #yielding = false
+  #unreadable = false
   /** No attempt may begin any more. */
   #closing = false
   #stopped = false
@@ -118,6 +121,7 @@ export class Workers {
   stop(): void {
     this.flush()
     this.#closing = this.#stopped = true
+    this.#subscription.close() // or they would come again at once
     this.#returnTheUnstarted()
     this.#subscription.abandon()
   }
@@ -197,6 +201,7 @@ export class Workers {
     try {
       return messages(this.#plan.queue, batch)
     } catch (error) {
+      this.#unreadable = true
       this.#subscription.giveBack(Float64Array.from(tokens(batch)))
       throw error
     }
@@ -220,11 +225,13 @@ export class Workers {
   /** Gives the event loop its turn. */
   #pumpLater(): void {
     this.#yielding = true
-    setImmediate(() => {
-      this.#yielding = false
+    const goOn = (): void => {
+      this.#yielding = this.#unreadable = false
       this.#turn()
       this.#pump()
-    })
+    }
+    if (this.#unreadable) setTimeout(goOn, FAULT_PAUSE)
+    else setImmediate(goOn)
   }
 
   #work(): void {

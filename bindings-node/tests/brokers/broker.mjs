@@ -25,6 +25,12 @@ export async function manage(method, where, body) {
   return answer.status === 204 ? undefined : answer.json().catch(() => undefined)
 }
 
+/** Whether the broker is older than 4.3, where quorum queues count what is given back. */
+export async function isBefore43() {
+  const [major, minor] = (await manage('GET', 'overview')).rabbitmq_version.split('.').map(Number)
+  return major < 4 || (major === 4 && minor < 3)
+}
+
 /** Long enough for the busiest machine, in milliseconds; a test that passes never waits for it. */
 const PATIENCE = Number(process.env.PATIENCE ?? 120_000)
 /** Numbers of processes come again; the queues of a run that was killed may still be there. */

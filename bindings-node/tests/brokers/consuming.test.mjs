@@ -7,7 +7,7 @@ import { test } from 'node:test'
 
 import { fixed, park, setLogger } from 'retryrmq'
 
-import { client, cut, deferred, queue, until } from './broker.mjs'
+import { client, cut, deferred, isBefore43, queue, until } from './broker.mjs'
 
 const quickly = (retries) => fixed('100ms', { retries })
 
@@ -271,8 +271,8 @@ test('what no handler has begun when it stops does not count as delivered', asyn
     counted.set(Number(msg.text()), msg.headers['x-delivery-count'] ?? 0)
   })
   await until('the others are handled', () => counted.size === 100)
-  // The broker may have sent more that had not arrived here.
-  assert.deepEqual([counted.get(150), counted.get(151)], [1, 0])
+  // Before 4.3 a quorum queue counts what is given back as well. The broker may have sent more that had not arrived here.
+  assert.deepEqual([counted.get(150), counted.get(151)], [1, (await isBefore43()) ? 1 : 0])
 })
 
 test('an abort signal closes the consumer', async (t) => {
