@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use retryrmq_harness::Version;
 use retryrmq_scenarios::driver::{DriverCommand, describe};
-use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all};
+use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all, spread};
 use retryrmq_scenarios::report;
 use retryrmq_scenarios::run::Manner;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario, find_files};
-use retryrmq_scenarios::suite::JOBS;
+use retryrmq_scenarios::suite::{JOBS, everywhere};
 
 /// Runs scenario files against drivers on real brokers and says what differs.
 ///
@@ -36,6 +36,10 @@ struct Arguments {
     /// Only this type of work queue.
     #[arg(long = "type", value_name = "classic|quorum", value_parser = kind)]
     kind: Option<QueueKind>,
+    /// Of the brokers and types only two for each scenario and driver: the newest broker, and an older one with the other type.
+    /// RETRYRMQ_SCENARIOS=everywhere overrules it.
+    #[arg(long)]
+    spread: bool,
     /// How many runs go on at one time; they mostly wait.
     #[arg(long, default_value_t = JOBS)]
     jobs: usize,
@@ -124,7 +128,10 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
         || vec![QueueKind::Classic, QueueKind::Quorum],
         |kind| vec![kind],
     );
-    let cells = cells(&scenarios, &brokers, &kinds, &drivers);
+    let mut cells = cells(&scenarios, &brokers, &kinds, &drivers);
+    if arguments.spread && !everywhere() {
+        cells = spread(cells);
+    }
     eprintln!("{} runs of {} scenarios", cells.len(), scenarios.len());
     let verdicts = run_all(
         cells,

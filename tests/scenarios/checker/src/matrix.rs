@@ -91,6 +91,57 @@ pub fn cells(
     cells
 }
 
+/// Of the cells of each scenario and driver two: the newest broker with one type of queue, and an older one with the other type.
+///
+/// For a driver that only passes on what the core does, and the core itself runs all cells. Names decide which ones, so every scenario
+/// has the same cells in each run, and others than with the next driver.
+pub fn spread(cells: Vec<Cell>) -> Vec<Cell> {
+    let mut groups: Vec<Vec<Cell>> = Vec::new();
+    for cell in cells {
+        let same = |group: &&mut Vec<Cell>| {
+            group[0].scenario.name == cell.scenario.name
+                && group[0].driver.command.name == cell.driver.command.name
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(cell),
+            None => groups.push(vec![cell]),
+        }
+    }
+    let mut spread = Vec::new();
+    for group in groups {
+        let places: Vec<(Version, QueueKind)> = group
+            .iter()
+            .map(|cell| (cell.broker.version(), cell.kind))
+            .collect();
+        let names = group[0].scenario.name.clone() + &group[0].driver.command.name;
+        let chosen = two_of(&names, &places);
+        let cells = group.into_iter().enumerate();
+        spread.extend(cells.filter_map(|(at, cell)| chosen.contains(&at).then_some(cell)));
+    }
+    spread
+}
+
+/// Which places the names choose: one of the newest version, and one of an older version with the other type, if there is one.
+fn two_of(names: &str, places: &[(Version, QueueKind)]) -> Vec<usize> {
+    let mut hash = names.bytes().fold(
+        0x811c_9dc5_u32, // FNV-1a
+        |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193),
+    ) as usize
+        >> 3; // its last bits are poor
+    let mut one_of = |fits: &dyn Fn(&(Version, QueueKind)) -> bool| {
+        let all: Vec<usize> = (0..places.len()).filter(|at| fits(&places[*at])).collect();
+        let chosen = all.get(hash % all.len().max(1)).copied();
+        hash /= all.len().max(1);
+        chosen
+    };
+    let newest = places.iter().map(|(version, _)| *version).max();
+    let first = one_of(&|(version, _)| Some(*version) == newest);
+    let kind = first.map(|at| places[at].1);
+    let second = one_of(&|(version, other)| Some(*version) != newest && Some(*other) != kind)
+        .or_else(|| one_of(&|(version, _)| Some(*version) != newest));
+    first.into_iter().chain(second).collect()
+}
+
 fn applies(scenario: &Scenario, version: Version) -> bool {
     scenario.on.since.is_none_or(|since| version >= since.0)
         && scenario.on.before.is_none_or(|before| version < before.0)
@@ -177,6 +228,32 @@ fn words(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spread_has_the_newest_broker_an_older_one_both_types_and_in_the_end_all() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        let versions = ["3.10.8", "4.0.5", "4.3.6"].map(version);
+        let kinds = [QueueKind::Classic, QueueKind::Quorum];
+        let all: Vec<_> = versions
+            .iter()
+            .flat_map(|version| kinds.map(|kind| (*version, kind)))
+            .collect();
+        let mut met = [false; 6];
+        for number in 0..40 {
+            let chosen = two_of(&format!("scenario-{number}go"), &all);
+            let [new, old] = chosen[..] else {
+                panic!("{chosen:?}")
+            };
+            assert!(all[new].0 == versions[2] && all[old].0 < versions[2]);
+            assert_ne!(all[new].1, all[old].1);
+            (met[new], met[old]) = (true, true);
+        }
+        assert_eq!(met, [true; 6]);
+        // Where there is less, it takes what there is.
+        assert_eq!(two_of("defer", &all[4..]).len(), 1);
+        assert_eq!(two_of("defer", &[all[0], all[2]]), [1, 0]);
+        assert!(two_of("defer", &[]).is_empty());
+    }
 
     #[test]
     fn versions_are_compared_as_numbers() {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use retryrmq_harness::{Broker, Node};
 
 use crate::driver::{DriverCommand, describe};
-use crate::matrix::{cells, run_all};
+use crate::matrix::{cells, run_all, spread};
 use crate::report;
 use crate::run::Manner;
 use crate::scenario::{QueueKind, Scenario, find_files};
@@ -20,7 +20,26 @@ pub const JOBS: usize = 12;
 /// Words among the arguments of the program choose scenarios by part of their name, as with other tests.
 #[must_use]
 pub fn main(driver: &str, program: &Path) -> ExitCode {
-    ended(play(driver, program, retryrmq_harness::brokers(), Some))
+    ended(play(
+        driver,
+        program,
+        retryrmq_harness::brokers(),
+        Some,
+        true,
+    ))
+}
+
+/// As [`main`], for a driver that passes on what the core does: on two brokers for each scenario ([`spread`]).
+#[must_use]
+pub fn of_the_boundary(driver: &str, program: &Path) -> ExitCode {
+    let brokers = retryrmq_harness::brokers();
+    ended(play(driver, program, brokers, Some, everywhere()))
+}
+
+/// Whether RETRYRMQ_SCENARIOS asks for all brokers and types of queues with every driver.
+#[must_use]
+pub fn everywhere() -> bool {
+    std::env::var("RETRYRMQ_SCENARIOS").is_ok_and(|asked| asked == "everywhere")
 }
 
 /// Runs those that leave the strategy to the library with `delayed-exchange`, on brokers that have its plugin. Where
@@ -39,10 +58,8 @@ pub fn with_delayed_exchange(driver: &str, program: &Path) -> ExitCode {
             return Ok(0);
         }
         let brokers: Vec<Broker> = nodes.iter().map(|node| (**node).clone()).collect();
-        play(driver, program, brokers, |scenario| {
-            scenario.with_strategy("delayed-exchange")
-        })
-        .await
+        let how = |scenario: Scenario| scenario.with_strategy("delayed-exchange");
+        play(driver, program, brokers, how, true).await
     })
 }
 
@@ -66,6 +83,7 @@ async fn play(
     program: &Path,
     brokers: Vec<Broker>,
     how: impl Fn(Scenario) -> Option<Scenario>,
+    on_all: bool,
 ) -> Result<u8, Trouble> {
     let words: Vec<String> = std::env::args()
         .skip(1)
@@ -92,7 +110,10 @@ async fn play(
     })
     .await?;
     let kinds = [QueueKind::Classic, QueueKind::Quorum];
-    let cells = cells(&scenarios, &brokers, &kinds, &[driver]);
+    let mut cells = cells(&scenarios, &brokers, &kinds, &[driver]);
+    if !on_all {
+        cells = spread(cells);
+    }
     let verdicts = run_all(cells, JOBS, Manner::default(), |_| {}).await;
     report::print(&verdicts);
     // words that fit none of these scenarios are meant for another test
