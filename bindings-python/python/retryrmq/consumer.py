@@ -93,6 +93,13 @@ class _Subscribed:
             weakref.finalize(subscription, self._pump.unlisten, self._listener).atexit = False
         return subscription
 
+    def _next(self) -> Message | None:
+        """What an iteration hands out next. The end may take it away first, on another thread."""
+        try:
+            return self._unstarted.popleft()
+        except IndexError:
+            return None
+
     def _end(self, abandon: bool) -> Subscription | None:
         """Starts to close. Messages that were taken and not handed out are requeued."""
         self._closed = True
@@ -253,8 +260,8 @@ class Consumer(_Subscribed, AsyncOnly):
         await self.start()
         subscription = self._open()
         while True:
-            while self._unstarted:
-                yield self._unstarted.popleft()
+            while (message := self._next()) is not None:
+                yield message
             if self._closed:
                 return
             self._unstarted.extend(subscription.take(_AT_ONCE))
@@ -375,8 +382,8 @@ class BlockingConsumer(_Subscribed):
         with self._pump.stays():
             subscription = self.start()._open()
             while True:
-                while self._unstarted:
-                    yield self._unstarted.popleft()
+                while (message := self._next()) is not None:
+                    yield message
                 if self._closed:
                     return
                 self._unstarted.extend(subscription.take_blocking(_AT_ONCE, 0.25))
