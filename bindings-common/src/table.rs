@@ -102,7 +102,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "drain_timeout",
             format_duration(usual.last_call()),
-            "How long closing waits for running handlers. After that, the messages that they hold are requeued. At most 365 days.",
+            "How long closing waits for running handlers. After that, the messages that they hold are requeued. Copies on their way get up to two seconds more. At most 365 days.",
         ),
         (
             "crash_limit",

@@ -145,7 +145,8 @@ impl Consumer {
     }
 
     /// Sets how long closing waits for running handlers: 30 seconds by default, at most 365 days. After that, the messages of handlers that
-    /// still run are requeued.
+    /// still run are requeued. Copies that are on their way to the broker then get up to two seconds more, so that their originals do not
+    /// come again as duplicates.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self

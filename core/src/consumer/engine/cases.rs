@@ -196,6 +196,11 @@ fn the_end_nacks_what_waits_for_its_copy() {
     case.consume();
     let until = case.engine.ends_at().unwrap();
     case.after(until);
+    assert!(
+        !case.engine.is_finished(case.now()),
+        "its copy is waited for"
+    );
+    case.after(GOODBYE);
     assert!(case.engine.is_finished(case.now()));
     case.take();
     case.engine.give_back_the_rest(&mut case.commands);

@@ -13,12 +13,26 @@ use crate::retry::format_duration;
 /// How long an end without waiting for handlers takes.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
+/// The shortest wait for handlers: who closes gives back right afterwards what no handler has begun.
+const SHORTEST: Duration = Duration::from_millis(50);
+
 /// The drain, once it has begun.
 #[derive(Debug)]
 pub(super) struct Drain {
+    /// When the wait ends.
     pub(super) until: Moment,
-    /// Handlers are no longer waited for.
-    abandoned: bool,
+    wait: Wait,
+}
+
+/// What a drain waits for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wait {
+    Handlers,
+    /// For copies and answers on their way: otherwise originals would come again as duplicates.
+    Copies {
+        /// Nobody was to wait for handlers.
+        abandoned: bool,
+    },
 }
 
 impl Engine {
@@ -27,8 +41,10 @@ impl Engine {
             return;
         }
         self.drain = Some(Drain {
-            until: now.at.saturating_add(self.options.drain_timeout),
-            abandoned: false,
+            until: now
+                .at
+                .saturating_add(self.options.drain_timeout.max(SHORTEST)),
+            wait: Wait::Handlers,
         });
         out.add(Command::EndIntake);
         out.add(Command::Recall);
@@ -52,11 +68,24 @@ impl Engine {
 
     pub(super) fn abandon(&mut self, now: Now, out: &mut Commands) {
         self.close(now, out);
-        if let Some(drain) = &mut self.drain
-            && !drain.abandoned
+        self.wait_for_copies(now, true);
+    }
+
+    /// When the time of the handlers is over, only copies and answers on their way are waited for.
+    pub(super) fn look_at_the_drain(&mut self, now: Now) {
+        if self.ends_at().is_some_and(|until| now.at >= until) {
+            self.wait_for_copies(now, false);
+        }
+    }
+
+    fn wait_for_copies(&mut self, now: Now, abandoned: bool) {
+        if let Some(drain) = self
+            .drain
+            .as_mut()
+            .filter(|drain| drain.wait == Wait::Handlers)
         {
-            drain.abandoned = true;
-            drain.until = drain.until.min(now.at + GOODBYE);
+            drain.wait = Wait::Copies { abandoned };
+            drain.until = now.at + GOODBYE;
         }
     }
 
@@ -78,7 +107,11 @@ impl Engine {
 
     /// The broker requeues the messages of these handlers when the channel is closed.
     fn warn_of_what_still_runs(&self) {
-        let waited = self.drain.as_ref().is_some_and(|drain| !drain.abandoned);
+        let abandoned = Wait::Copies { abandoned: true };
+        let waited = self
+            .drain
+            .as_ref()
+            .is_some_and(|drain| drain.wait != abandoned);
         let runs = |entry: &Entry| matches!(entry.phase, Phase::Out);
         let running = self.entries.iter().filter(|(_, entry)| runs(entry)).count();
         if waited && running > 0 {
@@ -95,19 +128,19 @@ impl Engine {
         let Some(drain) = &self.drain else {
             return false;
         };
-        let done = if drain.abandoned {
-            // Waits for copies on their way: otherwise their originals would come again as duplicates.
-            !self
-                .entries
-                .iter()
-                .any(|(_, entry)| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_)))
-        } else {
-            self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
-        };
-        done || now.at >= drain.until
+        match drain.wait {
+            Wait::Handlers => {
+                self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
+            }
+            Wait::Copies { .. } => {
+                let on_its_way =
+                    |entry: &Entry| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_));
+                now.at >= drain.until || !self.entries.iter().any(|(_, entry)| on_its_way(entry))
+            }
+        }
     }
 
-    /// When the drain ends at the latest.
+    /// When the wait ends: for the handlers, then for what is on its way.
     pub(crate) fn ends_at(&self) -> Option<Moment> {
         self.drain.as_ref().map(|drain| drain.until)
     }

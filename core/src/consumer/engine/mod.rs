@@ -254,6 +254,7 @@ impl Engine {
         self.release_suspect(now, out);
         self.sync_detours(now, out);
         self.readmit(now, out);
+        self.look_at_the_drain(now);
         self.return_what_can(now, out);
         self.relieve(now);
         self.adjust_intake(now, out);
