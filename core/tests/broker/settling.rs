@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -246,10 +246,10 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
     .await;
 }
 
-/// Panics in the middle of the consumer's own task.
-struct Breaks;
+/// Does something in the middle of the consumer's own task, where that logs.
+struct Amid<F>(F);
 
-impl tracing::Subscriber for Breaks {
+impl<F: Fn(&str) + Send + Sync + 'static> tracing::Subscriber for Amid<F> {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
@@ -269,7 +269,7 @@ impl tracing::Subscriber for Breaks {
                 text += &format!("{value:?}");
             },
         );
-        assert!(!text.contains("; retry in "), "the log broke");
+        self.0(&text);
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
@@ -280,7 +280,8 @@ impl tracing::Subscriber for Breaks {
 /// One thread runs it all, so that its log is the consumer's, too.
 #[tokio::test(flavor = "current_thread")]
 async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
-    let _log = tracing::subscriber::set_default(Breaks);
+    let breaks = |text: &str| assert!(!text.contains("; retry in "), "the log broke");
+    let _log = tracing::subscriber::set_default(Amid(breaks));
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -323,4 +324,47 @@ async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
         client.close().await;
     })
     .await;
+}
+
+/// One thread runs it all, so that its log is the consumer's, too.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_settled_just_before_the_end_stays_settled() {
+    let end: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    let ends = Arc::clone(&end);
+    let amid = move |text: &str| {
+        if text.contains("dlx is off") {
+            let end = ends.lock().unwrap().take();
+            end.expect("only one has failed")();
+        }
+    };
+    let _log = tracing::subscriber::set_default(Amid(amid));
+    let broker = retryrmq_harness::brokers().remove(0);
+    let vhost = broker.vhost().await;
+    let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+    amqp.declare(QUEUE, QueueType::Quorum).await;
+    for name in ["fails", "handled", "left"] {
+        amqp.publish_with(QUEUE, name, id(name)).await;
+    }
+    let subscription = client.consumer(QUEUE).prefetch(3).subscribe().await;
+    let subscription = Arc::new(subscription.unwrap());
+    let mut taken = Vec::new();
+    while taken.len() < 3 {
+        taken.push(next(&subscription).await.token);
+    }
+    let (own, handled, left) = (Arc::clone(&subscription), taken[1], taken[2]);
+    // When the consumer has already fetched what was settled, and before it looks whether it is to end.
+    *end.lock().unwrap() = Some(Box::new(move || {
+        own.settle([(handled, Outcome::Ack)]);
+        own.give_back([left]);
+        own.abandon();
+    }));
+    subscription.settle([(taken[0], Outcome::retry(Failure::new("no")))]);
+    subscription.wait_closed().await.unwrap();
+    let stats = subscription.stats();
+    assert_eq!((stats.acked, stats.requeued), (1, 1), "{stats:?}");
+    eventually(PATIENCE, "the one that was given back is back", || async {
+        amqp.depth(QUEUE).await == Some(1)
+    })
+    .await;
+    client.close().await;
 }

@@ -293,14 +293,19 @@ impl Shell {
             self.receive(mail);
         }
         let mut outcomes = std::mem::take(&mut self.outcomes);
-        self.inbox.outcomes(&mut outcomes);
-        for (token, ending) in outcomes.drain(..) {
-            self.engine
-                .on(Input::Ended { token, ending }, now, &mut self.wanted);
+        loop {
+            self.inbox.outcomes(&mut outcomes);
+            for (token, ending) in outcomes.drain(..) {
+                self.engine
+                    .on(Input::Ended { token, ending }, now, &mut self.wanted);
+            }
+            // Whoever closes and then gives back may have done both since the last look: what is given back would come again at once.
+            // And what was settled before a newly heard end must not come after it.
+            if !self.hear_the_end() {
+                break;
+            }
         }
         self.outcomes = outcomes;
-        // Whoever closes and then gives back may have done both in between: what is given back would come again at once.
-        self.hear_the_end();
     }
 
     /// Lets the engine decide, and carries out its commands, which may cause further events.
