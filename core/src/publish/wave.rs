@@ -160,7 +160,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             Ok(mut confirm) => {
                 let answer = deadline.within(put_off(&mut confirm)).await;
                 if answer.is_err() {
-                    unanswered.push(confirm);
+                    unanswered.push((results.len(), confirm));
                 }
                 answer
             }
@@ -188,16 +188,20 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             Err(error) => Err(error),
         });
     }
-    results.reverse();
-    // lapin hands a returned message to whichever confirm comes next. That may be one that came too late, while others were looked at.
-    for confirm in unanswered {
-        if let Some(Ok(Confirmation::Ack(back) | Confirmation::Nack(back))) = confirm.now_or_never()
-        {
-            returned.extend(back);
+    let timed_out = results.iter().any(|result| timeout_of(result).is_some());
+    // Some may have come while others were looked at. And lapin hands a returned message to whichever confirm comes next.
+    for (place, confirm) in unanswered {
+        match confirm.now_or_never() {
+            Some(Ok(Confirmation::Ack(back))) => {
+                returned.extend(back);
+                results[place] = Ok(());
+            }
+            Some(Ok(Confirmation::Nack(back))) => returned.extend(back),
+            _ => {}
         }
     }
+    results.reverse();
     let unrouted = returned_jobs(&wave, &returned);
-    let timed_out = results.iter().any(|result| timeout_of(result).is_some());
     let mut answers = Vec::with_capacity(wave.len());
     for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
         if unrouted {
