@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import Broker, eventually, soon
+from retryrmq import _thread_workers
+from retryrmq.options import Plan
 
 
 def nothing(msg: retryrmq.Message) -> None: ...
@@ -283,3 +285,31 @@ def test_started_twice_at_once_it_subscribes_once(broker: Broker) -> None:
                     break
 
     asyncio.run(main())
+
+
+def test_a_thread_that_fails_goes_on_with_what_it_had_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = broker.queue()
+    handled: list[str] = []
+    faults = iter([MemoryError("no room")])
+    failed = _thread_workers.failed
+
+    def fails_once(plan: Plan, message: retryrmq.Message, error: BaseException) -> None:
+        for fault in faults:
+            raise fault
+        failed(plan, message, error)
+
+    def handle(msg: retryrmq.Message) -> None:
+        handled.append(msg.text())
+        if msg.text() == "130" and handled.count("130") == 1:
+            raise ValueError("not yet")
+
+    monkeypatch.setattr(_thread_workers, "failed", fails_once)
+    with retryrmq.connect_blocking(broker.url) as client:
+        with client.consume(queue, dlx=True):
+            pass
+        for number in range(200):  # so quick that more and more of them are taken at once
+            client.publish(queue, str(number))
+        with client.consume(queue, handle, dlx=True, concurrency=1) as consumer:
+            eventually("all are handled", lambda: consumer.stats().acked == 200)
+            assert sorted(map(int, handled)) == sorted([*range(200), 130])
+            assert consumer.stats().outstanding == 0

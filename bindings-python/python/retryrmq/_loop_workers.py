@@ -233,7 +233,8 @@ class LoopWorkers:
     def _replace(self) -> None:
         """Starts another worker for one that has gone, unless it was the end."""
         if not (self._ended or self._stopped):
-            self._spawn()
+            if len(self._tasks) < self._most:  # a message that came in the pause has woken another one
+                self._spawn()
         elif not self._tasks and not self._all_gone.done():
             self._all_gone.set_result(None)
 

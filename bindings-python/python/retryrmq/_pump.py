@@ -150,7 +150,7 @@ class Pump:
                 if workers is not None:
                     workers.let_go()
                 else:
-                    subscription.abandon()
+                    self._end_now(subscription)
                 _lines.write(
                     "retryrmq",
                     logging.WARNING,
@@ -251,6 +251,16 @@ class Pump:
         except BaseException as error:  # this thread must go on, or nothing would ever be answered again
             _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
 
+    def _end_now(self, subscription: Subscription) -> None:
+        """Ends a subscription. What nobody has begun is requeued uncounted."""
+        taken = self.running.get(subscription)
+        unstarted = None if taken is None else taken()
+        if unstarted:
+            with contextlib.suppress(Exception):  # in a forked child nothing can be settled
+                subscription.close()
+                return_the_unstarted(subscription, unstarted)
+        subscription.abandon()
+
     def let_go(self) -> None:
         """Ends everything that still runs."""
         for home in list(self._homes.values()):
@@ -258,15 +268,10 @@ class Pump:
             # A loop that was stopped would no longer pass on what is acknowledged.
             if workers is not None and not (loop is not None and loop.is_running()):
                 workers.let_go()
-        left = list(self.running.items())
-        for subscription, at_work in left:
-            unstarted = at_work()
-            if unstarted:
-                with contextlib.suppress(Exception):  # in a forked child nothing can be settled
-                    subscription.close()
-                    return_the_unstarted(subscription, unstarted)
-            subscription.abandon()
-        for subscription, _ in left:
+        left = [subscription for ref in self.running.keyrefs() if (subscription := ref()) is not None]
+        for subscription in left:
+            self._end_now(subscription)
+        for subscription in left:
             with contextlib.suppress(Exception):
                 subscription.wait_closed().wait(3.0)
 

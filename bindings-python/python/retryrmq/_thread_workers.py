@@ -176,6 +176,7 @@ class ThreadWorkers:
 
     def _take_and_handle(self) -> None:
         subscription, batches = self._subscription, self._subscription.batches(self._most)
+        self._handle_all([])  # what a fault has left
         while True:
             batch = batches.take_blocking(_SLICE)
             if batch and subscription.is_closing:
@@ -197,7 +198,11 @@ class ThreadWorkers:
                 message = self._unstarted.popleft()
             except IndexError:
                 return
-            self._end(message, self._attempt(message))
+            try:
+                self._end(message, self._attempt(message))
+            except BaseException:  # or it would stay here for ever
+                self._subscription.give_back([message])
+                raise
 
     def _handle_in_time(self, message: Message, limit: float) -> bool:
         """Handles a message. Returns whether this thread goes on: it was not replaced, or another place is free."""
