@@ -180,7 +180,10 @@ func (j *journal) follow() {
 		var least slog.Level
 		asked := j.logger()
 		if safely(func() { least = leastWanted(asked) }) != nil {
-			return
+			if !changed {
+				return
+			}
+			break
 		}
 		changed = j.least.Swap(int64(least)) != int64(least) || changed
 		// SetLogger may have set another one in between, which wants other lines.
