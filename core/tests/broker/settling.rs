@@ -329,7 +329,8 @@ async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
 /// One thread runs it all, so that its log is the consumer's, too.
 #[tokio::test(flavor = "current_thread")]
 async fn what_is_settled_just_before_the_end_stays_settled() {
-    let end: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>> = Arc::default();
+    type End = Box<dyn FnOnce() + Send>;
+    let end: Arc<Mutex<Option<End>>> = Arc::default();
     let ends = Arc::clone(&end);
     let amid = move |text: &str| {
         if text.contains("dlx is off") {
