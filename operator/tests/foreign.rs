@@ -32,6 +32,7 @@ impl Fixture {
             headers: &self.headers,
             kind: self.json["properties"]["type"].as_str(),
             body: self.json["body"].as_str().unwrap().as_bytes(),
+            died_at_home: false,
         })
         .expect("it is recognised")
     }
@@ -422,6 +423,7 @@ fn an_ordinary_message_is_none() {
             headers: &headers,
             kind: None,
             body,
+            died_at_home: false,
         };
         assert_eq!(read(&letter), None, "{headers:?}");
     }
@@ -500,7 +502,7 @@ proptest! {
         queue in "[a-z_.]{0,12}",
         body in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let letter = Letter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body };
+        let letter = Letter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body, died_at_home: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -519,7 +521,7 @@ proptest! {
         body.splice(at..at, bytes);
         body.truncate(body.len() - cut % 40);
         let headers = Headers::new();
-        let letter = Letter { queue: "q", headers: &headers, kind: None, body: &body };
+        let letter = Letter { queue: "q", headers: &headers, kind: None, body: &body, died_at_home: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -538,6 +540,7 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
         headers: &headers,
         kind: Some("EasyNetQ.SystemMessages.Error, EasyNetQ"),
         body: body.as_bytes(),
+        died_at_home: false,
     };
     let letter = read(&letter).unwrap();
     assert!(matches!(letter.replay, Replay::Never(_)), "{letter:?}");

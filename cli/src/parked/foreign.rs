@@ -29,6 +29,7 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
         headers: &headers,
         kind,
         body: message.body(),
+        died_at_home: record.died_at_home(),
     })
 }
 
@@ -69,6 +70,7 @@ pub(super) fn fill(record: &mut Record, parking: &str) {
     record.parked_at = letter.failed_at.or(record.parked_at);
     record.attempts = letter.attempts.unwrap_or(record.attempts);
     match letter.source {
+        Source::Queue(_) if record.died_at_home() => {}
         Source::Queue(queue) => record.home = queue,
         Source::Unknown(_) if is_dlq => record.home.clear(),
         Source::Unknown(_) => {}
@@ -83,7 +85,7 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
     let by_broker = letter.is_none_or(|letter| letter.library == Library::Broker);
     if let Some(work) = work_queue_of(target).filter(|_| !by_broker) {
         return Some(format!(
-            "it would go to `{}`, where messages of `{}` wait or are parked; say --to QUEUE with a queue that is consumed",
+            "it would go to `{}`, where messages of `{}` wait or are parked; pass --to QUEUE with a queue that is consumed",
             visible::line(target),
             visible::line(work)
         ));
@@ -96,7 +98,7 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
         _ => "nothing in it says so",
     };
     Some(format!(
-        "nobody knows which queue it came from ({}); say --to QUEUE",
+        "nobody knows which queue it came from ({}); pass --to QUEUE",
         visible::line(hint)
     ))
 }

@@ -240,7 +240,7 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
         let replay = ["parked", "replay", dead, "--dlq", "--all"];
         let done = desk.run(&replay).await.exits(3);
         for words in [
-            "say --to QUEUE",
+            "pass --to QUEUE",
             "the exchange `shop` and the routing key `order.placed`",
             "Symfony's transport `async`",
             "messenger:failed:retry",
@@ -461,31 +461,6 @@ async fn everything_that_died_in_a_virtual_host() {
                 && !done.err.contains("geheim"),
             "{done:?}"
         );
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
-    on_every_broker(|broker| async move {
-        let desk = Desk::of(&broker).await;
-        let (dead, parked) = ("orders_error", "orders.parked");
-        for queue in [dead, parked, "orders"] {
-            desk.amqp.declare(queue, QueueType::Classic).await;
-        }
-        let mut forged = Fixture::named("masstransit");
-        forged.0["headers"]["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/orders.parked");
-        forged.arrives(&desk, dead).await;
-        desk.holds(dead, 1).await;
-        let replay = ["parked", "replay", dead, "--dlq", "--all"];
-        let done = desk.run(&replay).await.exits(3);
-        assert!(done.err.contains("say --to QUEUE"), "{done:?}");
-        assert_eq!(desk.amqp.depth(parked).await, Some(0));
-        desk.run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
-            .await
-            .exits(0);
-        desk.holds("orders", 1).await;
-        desk.holds(dead, 0).await;
     })
     .await;
 }

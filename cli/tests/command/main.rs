@@ -15,6 +15,7 @@ mod endpoint;
 mod environment;
 mod fixture;
 mod foreign;
+mod foreign_homes;
 mod foreign_keeping;
 mod gc;
 mod holding;

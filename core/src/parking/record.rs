@@ -23,6 +23,7 @@ pub struct Record {
     pub(super) place: (u64, u64),
     pub(crate) received: Arc<Received>,
     ours: bool,
+    died_at_home: bool,
     /// Why it was parked; `None` if neither a consumer nor the broker left a reason.
     pub reason: Option<ParkReason>,
     /// When it was parked, in whole seconds.
@@ -99,6 +100,13 @@ impl Record {
         self.ours
     }
 
+    /// Whether the broker dead-lettered it last out of the work queue of this parking queue, or out of one of its waiting or parking queues.
+    /// It belongs to that work queue then, whatever its other headers say.
+    #[must_use]
+    pub fn died_at_home(&self) -> bool {
+        self.died_at_home
+    }
+
     /// Takes over what another library wrote on the message when it gave it up; that says more than the broker does. The fingerprint
     /// changes with it.
     pub fn explain(&mut self, failure: &Failure) {
@@ -126,7 +134,7 @@ impl Record {
             let refused = deaths.iter().find(|(_, expired)| !expired);
             refused.or(deaths.first()).map(|(queue, _)| queue.clone())
         });
-        self.by_broker = !self.ours && home.is_some();
+        (self.by_broker, self.died_at_home) = (!self.ours && home.is_some(), false);
         self.home = home.filter(|_| !self.ours).unwrap_or_default();
     }
 
@@ -223,6 +231,7 @@ impl Record {
             })
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
+        let died_at_home = !ours && !deaths.is_empty() && home == **queue;
         let received = Received {
             queue: Arc::clone(queue),
             body,
@@ -238,6 +247,7 @@ impl Record {
             place,
             received: Arc::new(received),
             ours,
+            died_at_home,
             reason,
             parked_at: parked_at.map(time),
             error,

@@ -22,6 +22,9 @@ pub struct Letter<'a> {
     pub kind: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
+    /// Whether the broker dead-lettered it out of the work queue whose parking queue it stands in. Then what a library wrote on it is of
+    /// an earlier life, or was written by its publisher.
+    pub died_at_home: bool,
 }
 
 impl Letter<'_> {

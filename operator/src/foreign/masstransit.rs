@@ -70,14 +70,16 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     })
 }
 
-/// The queue at the end of an address such as `rabbitmq://host/vhost/orders?durable=true`.
+/// The queue at the end of an address such as `rabbitmq://host/vhost/orders?durable=true`, or of its short form `queue:orders`. A queue's
+/// own name may have colons.
 fn queue_of(address: &str) -> Option<String> {
-    let path = address.split_once("://").map_or(address, |(_, rest)| rest);
-    let path = path.split(['?', '#']).next()?;
-    // `queue:orders` is its short form.
-    let name = path.rsplit(['/', ':']).next()?;
+    let address = address.split(['?', '#']).next()?;
+    let name = match address.split_once("://") {
+        Some((_, path)) => path.rsplit_once('/')?.1,
+        None => address.strip_prefix("queue:")?,
+    };
     let name = percent_decoded(name)?;
-    (path.contains(['/', ':']) && !name.is_empty() && name.len() <= NAME).then_some(name)
+    (!name.is_empty() && name.len() <= NAME).then_some(name)
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -110,7 +112,13 @@ mod tests {
             ),
             ("rabbitmq://localhost/%2f/a%20b", Some("a b")),
             ("queue:orders", Some("orders")),
+            (
+                "rabbitmq://localhost/billing:orders",
+                Some("billing:orders"),
+            ),
+            ("queue:billing:orders", Some("billing:orders")),
             ("rabbitmq://localhost/", None),
+            ("rabbitmq://localhost:5672", None),
             ("orders", None),
             ("rabbitmq://localhost/a%", None),
             ("", None),

@@ -36,8 +36,10 @@ pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         .or_else(|| spring::read(letter))
         .or_else(|| symfony::read(letter))
         .or_else(|| celery::read(letter));
-    match said {
-        Some(said) if !deaths::came_after(letter, &said) => Some(said),
-        _ => deaths::read(letter),
-    }
+    let is_earlier = |said: &DeadLetter| match said.library {
+        Library::Celery => false, // it reads the newest death itself
+        _ => letter.died_at_home || deaths::came_after(letter, said),
+    };
+    said.filter(|said| !is_earlier(said))
+        .or_else(|| deaths::read(letter))
 }
