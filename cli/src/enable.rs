@@ -59,15 +59,15 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "to")]
     service: bool,
 
-    /// Also where a policy already dead-letters elsewhere
+    /// Override a policy that already dead-letters elsewhere
     #[arg(long)]
     replace: bool,
 
-    /// Only show the difference
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 
@@ -94,17 +94,6 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     let desk = options.management.open(global)?;
     let decided = decide(&desk, &options, &target).await?;
-    let (policy, changes, base) = match &decided {
-        Plan::Done(policy) => {
-            return already(policy.as_ref(), &target, &options, output);
-        }
-        Plan::Make {
-            policy,
-            changes,
-            base,
-            ..
-        } => (policy, changes, base.as_ref()),
-    };
     if options.service {
         check_service(&desk).await?;
     }
@@ -118,6 +107,18 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         Some(_) => true,
         None if options.to.is_some() => return Err(desk.no_queue(&target)),
         None => false,
+    };
+    let (policy, changes, base) = match &decided {
+        Plan::Done(policy) => {
+            let made = !is_there && make_again(&desk, &target, &options, output).await?;
+            return already(policy.as_ref(), &target, &options, (is_there, made), output);
+        }
+        Plan::Make {
+            policy,
+            changes,
+            base,
+            ..
+        } => (policy, changes, base.as_ref()),
     };
     let warnings = match is_there && !options.service && options.to.is_none() {
         true => harm(name, &desk).await,
@@ -136,9 +137,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             return Ok(Exit::Ok);
         }
         if !is_there {
-            let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
-            desk.api.put_queue(&desk.vhost, &target, &parking).await?;
-            tokio::time::sleep(SAFE_AGE).await;
+            make_parking_queue(&desk, &target).await?;
         }
         // Somebody may have changed a policy while we asked.
         if decide(&desk, &options, &target).await? != decided {
@@ -223,7 +222,7 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
             "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. What it gives up goes to that exchange"
         ),
         Obstacle::OtherRoute(policy, exchange) => format!(
-            "policy `{policy}` already dead-letters `{name}` to exchange `{exchange}`: say --replace to send its dead letters here instead, or leave it"
+            "policy `{policy}` already dead-letters `{name}` to exchange `{exchange}`: pass --replace to send its dead letters here instead, or leave it"
         ),
         Obstacle::Changed(policy) => format!(
             "somebody has changed `{policy}`, which was made for `{name}`: see it with `rabbitmqctl list_policies -p {at}`, and take it away with \
@@ -238,31 +237,67 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
     })
 }
 
+async fn make_parking_queue(desk: &Desk, name: &str) -> Result<(), Fault> {
+    let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
+    desk.api.put_queue(&desk.vhost, name, &parking).await?;
+    tokio::time::sleep(SAFE_AGE).await;
+    Ok(())
+}
+
+/// Creates a parking queue that somebody deleted while dead letters still go there. Whether it did.
+async fn make_again(
+    desk: &Desk,
+    target: &str,
+    options: &Options,
+    output: &Output,
+) -> Result<bool, Fault> {
+    let shown = visible::line(target);
+    if !output.is_json() {
+        output.line(&format!(
+            "dead letters of {} go to {shown} already, but that queue does not exist, so they never arrive",
+            visible::line(&options.queue)
+        ))?;
+    }
+    if options.dry_run {
+        return Ok(false);
+    }
+    let question = format!("Create {shown}?");
+    let wanted = prompt::wants(options.yes, &question, output).await?;
+    if wanted {
+        make_parking_queue(desk, target).await?;
+    }
+    Ok(wanted)
+}
+
+/// Says that there is no policy to make. `(is_there, made)`: whether the target was there, and whether it was created.
 fn already(
     policy: Option<&Policy>,
     target: &str,
     options: &Options,
+    (is_there, made): (bool, bool),
     output: &Output,
 ) -> Result<Exit, Fault> {
+    let shown = visible::line(target);
     if output.is_json() {
         output.json_document(&json!({
             "queue": options.queue,
             "to": target,
-            "enabled": true,
-            "changed": false,
+            "enabled": is_there || made,
+            "changed": made,
             "policy": policy.map(|policy| &policy.name),
             "changes": [],
         }))?;
-    } else {
+    } else if is_there {
         let how = match policy {
             Some(policy) => format!(" (policy {})", visible::line(&policy.name)),
             None => String::new(),
         };
         output.line(&format!(
-            "nothing to do: what {} gives up goes to {} already{how}",
-            visible::line(&options.queue),
-            visible::line(target)
+            "nothing to do: what {} gives up goes to {shown} already{how}",
+            visible::line(&options.queue)
         ))?;
+    } else if made {
+        output.line(&format!("done: {shown} was created"))?;
     }
     Ok(Exit::Ok)
 }

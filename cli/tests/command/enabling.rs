@@ -134,6 +134,48 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
 }
 
 #[tokio::test]
+async fn a_parking_queue_that_somebody_deleted_is_created_again() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        clinic
+            .queue(QUEUE, json!({"x-queue-type": "classic"}))
+            .await;
+        let enable = ["--json", "enable", QUEUE, "--yes"];
+        let changed = |done: Value| (done["enabled"] == true, done["changed"] == true);
+        clinic.run(&enable).await.exits(0);
+        assert_eq!(
+            changed(clinic.run(&enable).await.exits(0).json()),
+            (true, false)
+        );
+        clinic.desk.amqp.delete(PARKED).await;
+        let rehearsed = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        assert!(rehearsed.out.contains("does not exist"), "{rehearsed:#?}");
+        assert_eq!(clinic.desk.amqp.depth(PARKED).await, None);
+        assert_eq!(
+            changed(clinic.run(&enable).await.exits(0).json()),
+            (true, true)
+        );
+        reject(&clinic).await;
+        clinic.desk.holds(PARKED, 1).await;
+
+        // Nobody knows what another queue needs, or where the service's exchange leads.
+        clinic.queue("morgue", json!({})).await;
+        let elsewhere = ["enable", QUEUE, "--to=morgue", "--yes"];
+        clinic.run(&elsewhere).await.exits(0);
+        clinic.desk.amqp.delete("morgue").await;
+        let refused = clinic.run(&elsewhere).await.exits(3);
+        assert!(refused.err.contains("morgue"), "{refused:#?}");
+        clinic
+            .queue("served", json!({"x-dead-letter-exchange": "retryrmq.dead"}))
+            .await;
+        let served = ["enable", "served", "--service", "--yes"];
+        let refused = clinic.run(&served).await.exits(3);
+        assert!(refused.err.contains("start the service"), "{refused:#?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work() {
     on_every_broker(|broker| async move {
         let clinic = Clinic::of(&broker).await;
