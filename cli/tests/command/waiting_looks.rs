@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    Amqp, Broker,
+    Amqp, Broker, Version,
     lapin::{BasicProperties, options::QueueDeclareOptions},
-    on_every_broker,
+    on_every_broker, on_every_broker_where,
 };
 use rustix::process::{Signal, kill_process};
 use tokio::{
@@ -58,6 +58,31 @@ async fn two_waiting(broker: &Broker) -> Desk {
     }
     desk.holds(RUNG, 2).await;
     desk
+}
+
+/// RabbitMQ 4.3 counts what comes back with a closed channel, but not what is given back by `basic.nack`.
+#[tokio::test]
+async fn forgetting_the_last_message_again_and_again_counts_nothing_for_those_before() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            let desk = two_waiting(&broker).await;
+            for name in ["c", "d"] {
+                desk.amqp.publish_with(RUNG, name, id(name)).await;
+            }
+            desk.holds(RUNG, 4).await;
+            for (last, left) in [("--id=d", 3), ("--id=c", 2), ("--id=b", 1)] {
+                let forget = ["parked", "forget", QUEUE, "--delay=10m", last, "--yes"];
+                let done = desk.run(&forget).await.exits(0);
+                assert!(done.err.contains("1 message forgotten"), "{done:#?}");
+                desk.holds(RUNG, left).await;
+            }
+            let first = desk.amqp.take(RUNG).await.unwrap();
+            assert_eq!(first.text(), "a");
+            assert_eq!(first.header_int("x-delivery-count").unwrap_or(0), 0);
+        },
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! time. But a quorum queue counts each requeue, and that count may move with the message to the work queue, where it looks like a crash.
 //! So the walk ends, without removing anything, at a message that was already requeued too often.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Parked, Record, marks::Source, suited, supply::Supply};
 use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, visible};
@@ -16,7 +16,8 @@ pub struct Erasure {
     waiting: String,
     connection: Connection,
     supply: Supply,
-    last: u64,
+    /// The tags of what was shown and not erased.
+    held: BTreeSet<u64>,
     /// How often a message may have been requeued before.
     most: u32,
     uncounted: bool,
@@ -48,7 +49,7 @@ impl Parked {
             uncounted: can.nack_is_uncounted,
             connection: entry.connection,
             supply: entry.supply,
-            last: 0,
+            held: BTreeSet::new(),
             most,
             classic: entry.classic,
             others: entry.others,
@@ -78,7 +79,7 @@ impl Erasure {
             return Ok(None);
         };
         self.supply.has_come(Source::Elsewhere);
-        self.last = delivery.delivery_tag;
+        self.held.insert(delivery.delivery_tag);
         let table = delivery.properties.headers().as_ref();
         let count = table.filter(|_| delivery.redelivered).and_then(|table| {
             headers::count(table, headers::DELIVERY_COUNT)
@@ -112,6 +113,8 @@ impl Erasure {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the broker took back what the walk held: the message waits as before.
     pub async fn erase(&mut self, record: &Record) -> Result<()> {
+        // First, because the caller may drop its future when the acknowledgement is on its way.
+        self.held.remove(&record.place.1);
         self.supply.settle(record.place.1).await
     }
 
@@ -124,10 +127,10 @@ impl Erasure {
         let checked = self.supply.check_what_was_settled().await;
         if let Ok(ahead) = &ended {
             let ahead = ahead.iter().map(|delivery| delivery.delivery_tag);
-            let last = ahead.fold(self.last, u64::max);
+            self.held.extend(ahead);
             // RabbitMQ 4.3 counts a closed channel, but not a nack.
-            if self.uncounted && last > 0 {
-                self.supply.give_back_uncounted(last).await?;
+            if let Some(last) = self.held.last().filter(|_| self.uncounted) {
+                self.supply.give_back_uncounted(*last).await?;
             }
         }
         self.supply.leave().await;

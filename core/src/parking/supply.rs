@@ -379,7 +379,7 @@ impl Supply {
         Ok(())
     }
 
-    /// As [`check`](Self::check), after the broker has processed all earlier settlements.
+    /// Like [`check`](Self::check), after the broker has processed all earlier settlements.
     pub(crate) async fn check_what_was_settled(&mut self) -> Result<()> {
         if self.settled.0 > 0 {
             self.ready().await?;
@@ -393,7 +393,7 @@ impl Supply {
     /// Acknowledges.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub(crate) async fn settle(&mut self, tag: u64) -> Result<()> {
         self.check()?;
         let options = BasicAckOptions { multiple: false };
@@ -467,7 +467,8 @@ impl Supply {
         Ok(std::mem::take(&mut self.ahead))
     }
 
-    /// Requeues everything held up to delivery tag `last`, by `basic.nack`, the one way that RabbitMQ 4.3 does not count.
+    /// Requeues everything held up to delivery tag `last`, by `basic.nack`, the one way that RabbitMQ 4.3 does not count. `last` must be held
+    /// itself: the broker closes the channel (406) for a tag that is settled already.
     ///
     /// # Errors
     /// Those of a lost connection: the queue then has it back, too.
@@ -544,7 +545,7 @@ impl Supply {
         Error::new(
             ErrorKind::ConnectionLost,
             format!(
-                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; what was not replayed or dropped is parked as before, and what was done last may be undone: look again",
+                "the broker ended the walk through `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its `consumer_timeout`; messages not yet replayed or dropped are still parked, and the last ones that were may be parked again: browse again",
                 self.queue
             ),
         )
