@@ -104,7 +104,11 @@ fn payload(notice: &Notice) -> Value {
             "count": notice.count.to_string(),
         });
         for (name, value) in &notice.fields {
-            annotations[name.as_str()] = json!(value);
+            let name = annotation(name);
+            annotations[name] = match annotations[&name].as_str() {
+                Some(other) => json!(format!("{other}; {value}")),
+                None => json!(value),
+            };
         }
         json!({
             "labels": labels,
@@ -126,9 +130,37 @@ fn payload(notice: &Notice) -> Value {
     Value::Array(alerts)
 }
 
+/// The name of a field as every Alertmanager takes it. Before 0.27, and in its classic mode, it refuses an alert with any other.
+fn annotation(field: &str) -> String {
+    let fits = |character: char| character.is_ascii_alphanumeric();
+    field.replace(|character| !fits(character), "_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::tests::notice, *};
+
+    #[test]
+    fn fields_are_annotations_that_every_alertmanager_takes() {
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let sent = payload(&Notice {
+            fields: [
+                field("body.customer.id", "7"),
+                field("headers.x-tenant", "acme"),
+                field("body.customer_id", "8"),
+            ]
+            .into(),
+            ..notice()
+        });
+        let annotations = sent[0]["annotations"].as_object().unwrap();
+        assert_eq!(annotations["body_customer_id"], "7; 8");
+        assert_eq!(annotations["headers_x_tenant"], "acme");
+        let fits = |name: &String| {
+            name.chars()
+                .all(|one| one == '_' || one.is_ascii_alphabetic())
+        };
+        assert!(annotations.keys().all(fits), "{annotations:?}");
+    }
 
     #[test]
     fn an_alert_ends_under_the_labels_it_had() {
