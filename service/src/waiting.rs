@@ -34,10 +34,10 @@ impl Waiting {
     /// # Errors
     /// The store cannot be asked now.
     pub async fn list(&self, mut say: impl FnMut(String)) -> Result<()> {
-        let mut from = Some(0);
-        while let Some(at) = from {
+        let mut from = None;
+        loop {
             let page = Page {
-                from: at,
+                from,
                 limit: PAGE,
                 line: None,
             };
@@ -46,8 +46,10 @@ impl Waiting {
                 say(line(message));
             }
             from = listing.next;
+            if from.is_none() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Deletes one message for good.

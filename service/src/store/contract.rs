@@ -149,8 +149,8 @@ pub struct Lease {
 /// A part of a list.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// How many are skipped: [`Listing::next`] of the page before, or 0.
-    pub from: u64,
+    /// [`Listing::next`] of the page before; nothing for the first one.
+    pub from: Option<Place>,
     /// The most that are listed.
     pub limit: usize,
     /// Only what goes there.
@@ -165,7 +165,16 @@ pub struct Listing {
     /// How many wait in all, wherever they go.
     pub total: u64,
     /// Where the next page begins; nothing at the end. With a line that is rare a page may be short or empty and not the last.
-    pub next: Option<u64>,
+    pub next: Option<Place>,
+}
+
+/// A place in the order in which messages are due. What comes or goes before it moves nothing behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The score of the last message before it, as the store writes it.
+    pub(crate) score: String,
+    /// The id of that message.
+    pub(crate) id: String,
 }
 
 /// A message in a list.

@@ -20,7 +20,7 @@ mod ticker;
 mod wire;
 
 pub use contract::{
-    Arrival, Cancelled, Claim, Due, Hold, Lease, Listed, Listing, Page, Store, Wish,
+    Arrival, Cancelled, Claim, Due, Hold, Lease, Listed, Listing, Page, Place, Store, Wish,
 };
 pub use error::{Error, Result};
 pub use id::Id;

@@ -168,7 +168,7 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
 
 fn page() -> retryrmq_serve::store::Page {
     retryrmq_serve::store::Page {
-        from: 0,
+        from: None,
         limit: 100,
         line: None,
     }

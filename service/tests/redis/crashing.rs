@@ -22,10 +22,10 @@ use crate::{
 /// Everything that waits.
 pub(crate) async fn waiting(store: &RedisStore) -> HashSet<String> {
     let mut ids = HashSet::new();
-    let mut from = Some(0);
-    while let Some(at) = from {
+    let mut from = None;
+    loop {
         let page = Page {
-            from: at,
+            from,
             limit: 1_000,
             line: None,
         };
@@ -37,8 +37,10 @@ pub(crate) async fn waiting(store: &RedisStore) -> HashSet<String> {
                 .map(|one| one.message.id().to_string()),
         );
         from = listing.next;
+        if from.is_none() {
+            return ids;
+        }
     }
-    ids
 }
 
 /// Keeps messages without end from several tasks, kills Redis again and again, and compares.

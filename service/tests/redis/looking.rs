@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_serve::store::{Cancelled, Id, Line, Page, Store};
+use retryrmq_serve::store::{Cancelled, Id, Line, Page, Place, Store};
 
 use crate::{
     drafts::{all, kept, many},
@@ -11,7 +11,7 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn page(from: u64, limit: usize, line: Option<&str>) -> Page {
+fn page(from: Option<Place>, limit: usize, line: Option<&str>) -> Page {
     Page {
         from,
         limit,
@@ -23,7 +23,7 @@ fn page(from: u64, limit: usize, line: Option<&str>) -> Page {
 async fn what_waits_is_listed_by_time_page_by_page() {
     on_every_kind(&[], |servers| async move {
         let store = servers.store();
-        let empty = store.list(&page(0, 10, None)).await.unwrap();
+        let empty = store.list(&page(None, 10, None)).await.unwrap();
         assert!(empty.messages.is_empty() && empty.next.is_none() && empty.total == 0);
         let batch: Vec<_> = (0..25)
             .rev()
@@ -37,9 +37,9 @@ async fn what_waits_is_listed_by_time_page_by_page() {
             .collect();
         store.keep(&batch).await.unwrap();
         let mut hours = Vec::new();
-        let mut from = Some(0);
-        while let Some(at) = from {
-            let listing = store.list(&page(at, 10, None)).await.unwrap();
+        let mut from = None;
+        loop {
+            let listing = store.list(&page(from, 10, None)).await.unwrap();
             assert_eq!(listing.total, 25);
             for one in &listing.messages {
                 assert!(one.message.draft().body.is_empty(), "bodies are left out");
@@ -48,16 +48,55 @@ async fn what_waits_is_listed_by_time_page_by_page() {
                 hours.push(one.message.draft().delay.as_secs() / 3_600);
             }
             from = listing.next;
+            if from.is_none() {
+                break;
+            }
         }
         assert_eq!(hours, (0..25).collect::<Vec<_>>());
-        let rare = store.list(&page(0, 3, Some("rare"))).await.unwrap();
+        let rare = store.list(&page(None, 3, Some("rare"))).await.unwrap();
         let hours: Vec<_> = rare
             .messages
             .iter()
             .map(|one| one.message.draft().delay.as_secs() / 3_600)
             .collect();
         assert_eq!(hours, [0, 5, 10]);
-        assert_eq!(rare.next, Some(11));
+        let further = store.list(&page(rare.next, 3, Some("rare"))).await.unwrap();
+        assert_eq!(further.messages.len(), 2, "15 and 20");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_goes_while_it_is_listed_hides_nothing_behind_it() {
+    on_every_kind(&[], |servers| async move {
+        let store = servers.store();
+        let batch: Vec<_> = (1..=30)
+            .map(|hour| kept("orders", &format!("{hour}"), HOUR * hour))
+            .collect();
+        store.keep(&batch).await.unwrap();
+        let mut hours = Vec::new();
+        let (mut from, mut all_goes) = (None, false);
+        loop {
+            let listing = store.list(&page(from, 10, None)).await.unwrap();
+            for one in &listing.messages {
+                hours.push(one.message.draft().delay.as_secs() / 3_600);
+            }
+            // First all but the last one, after which the next page begins, then that one, too.
+            let shown = listing.messages.len();
+            for one in &listing.messages[..shown - usize::from(!all_goes)] {
+                let cancelled = store.cancel(one.message.id()).await.unwrap();
+                assert_eq!(cancelled, Cancelled::Done);
+            }
+            // And one more comes before all others.
+            let early = kept("orders", "early", HOUR / 2);
+            store.keep(&[early]).await.unwrap();
+            all_goes = true;
+            from = listing.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(hours, (1..=30).collect::<Vec<_>>());
     })
     .await;
 }
@@ -97,7 +136,7 @@ async fn what_is_being_published_is_not_cancelled() {
             store.cancel(batch[0].id()).await.unwrap(),
             Cancelled::TooLate
         );
-        assert!(store.list(&page(0, 1, None)).await.unwrap().messages[0].claimed);
+        assert!(store.list(&page(None, 1, None)).await.unwrap().messages[0].claimed);
         store.release(&[due.lease], HOUR).await.unwrap();
         assert_eq!(store.cancel(batch[0].id()).await.unwrap(), Cancelled::Done);
     })

@@ -38,6 +38,8 @@ async fn settings_that_lose_messages_are_refused_with_the_line_to_change() {
         // Also one that is changed while we are connected.
         servers.cli(0, &["config", "set", "appendonly", "no"]);
         assert!(matches!(store.health().await, Err(Error::Unfit(_))));
+        let why = store.keep(&message).await.unwrap_err();
+        assert!(matches!(why, Error::Unfit(_)), "{why}");
     })
     .await;
 }
@@ -75,7 +77,7 @@ async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
         assert!(
             store
                 .list(&retryrmq_serve::store::Page {
-                    from: 0,
+                    from: None,
                     limit: 9,
                     line: None
                 })
@@ -342,7 +344,7 @@ async fn a_user_needs_what_the_documentation_says_and_is_told_what_is_missing() 
         store.keep(&batch).await.unwrap();
         store.keep(&batch).await.unwrap();
         let page = retryrmq_serve::store::Page {
-            from: 0,
+            from: None,
             limit: 9,
             line: None,
         };

@@ -289,7 +289,7 @@ async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancell
         .await;
         let store = RedisStore::new(&servers.configuration(), vhost.name()).unwrap();
         let page = Page {
-            from: 0,
+            from: None,
             limit: 10,
             line: None,
         };

@@ -229,7 +229,7 @@ pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) ->
 
 async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
     let part = Part {
-        from: 0,
+        from: None,
         limit: MOST,
         line: None,
     };

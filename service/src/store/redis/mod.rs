@@ -240,7 +240,12 @@ impl Store for RedisStore {
 
     async fn list(&self, page: &Page) -> Result<Listing> {
         let mut call = self.call(&scripts::LIST);
-        call.arg(page.from)
+        let (score, id) = match &page.from {
+            Some(last) => (last.score.as_str(), last.id.as_str()),
+            None => ("", ""),
+        };
+        call.arg(score)
+            .arg(id)
             .arg(page.limit.min(SCAN))
             .arg(SCAN)
             .arg(page.line.as_ref().map_or_else(String::new, Line::tag));
@@ -264,7 +269,11 @@ impl Store for RedisStore {
     }
 
     async fn health(&self) -> Result<()> {
-        self.brief.prove().await?;
+        if let Err(why) = self.brief.prove().await {
+            // Each of the others proves the settings again before it keeps anything.
+            self.keeping.forget();
+            return Err(why);
+        }
         self.run(self.call(&scripts::PROBE)).await.map(drop)
     }
 

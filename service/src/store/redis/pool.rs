@@ -109,6 +109,11 @@ impl Pool {
         }
     }
 
+    /// Closes what lies idle.
+    pub(super) fn forget(&self) {
+        self.idle().clear();
+    }
+
     async fn room(&self) -> Result<SemaphorePermit<'_>> {
         let room = self.room.acquire().await;
         room.map_err(|_| Error::Away("the store is closed".to_owned()))

@@ -6,7 +6,7 @@ use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::fault;
 use crate::store::{
-    Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Result, wire,
+    Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Place, Result, wire,
 };
 
 /// The answer of a script, and whose it is.
@@ -98,7 +98,7 @@ impl Reply {
     pub(super) fn listing(self) -> Result<Listing> {
         let mut items = self.items()?;
         let total = items.next()?;
-        let next: i64 = items.next()?;
+        let (score, id): (String, String) = (items.next()?, items.next()?);
         let mut messages = Vec::new();
         while !items.is_empty() {
             // One that is unreadable must not hide the others.
@@ -107,7 +107,7 @@ impl Reply {
         Ok(Listing {
             messages,
             total,
-            next: u64::try_from(next).ok(),
+            next: (!id.is_empty()).then_some(Place { score, id }),
         })
     }
 
