@@ -1,11 +1,14 @@
 //! `--canary N`: the first N messages go alone. The rest follow only if those live.
 //!
 //! AMQP tells nobody that a message was handled. What can be seen: a message that was parked again, by the mark of the walk that
-//! sent it; and how many messages are ready in the work queue and its waiting queues. What is with a consumer shows nowhere.
+//! sent it; and how many messages are ready in the work queue, in its waiting queues, and where a message may be parked or handed over
+//! without coming back to the queue that is walked. What is with a consumer shows nowhere.
 
 use std::time::Duration;
 
-use retryrmq::{Client, Parked, Policy, Record, waiting_queue};
+use retryrmq::{
+    Client, HANDOVER_QUEUE, INTAKE_QUEUE, Parked, Policy, Record, parking_queue, waiting_queue,
+};
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, order::Ordered};
@@ -32,26 +35,36 @@ pub(super) enum Fate {
 #[derive(Debug)]
 pub(super) struct Canary {
     queues: Vec<String>,
-    /// Ready in the target, and in its waiting queues together.
-    before: (u32, u32),
+    /// Where failed messages may go besides: the target's own parking queue, where that is not the one that is walked, and the service's
+    /// queues.
+    elsewhere: Vec<String>,
+    before: Sight,
 }
 
-/// What is seen of the target and its waiting queues.
-#[derive(Clone, Copy, Debug)]
+/// What is seen of the target, its waiting queues, and the other places.
+#[derive(Clone, Debug)]
 struct Sight {
     ready: u32,
     waiting: u32,
     consumers: u32,
+    elsewhere: Vec<u32>,
 }
 
 impl Canary {
-    /// Looks at the queue that the messages will go to.
-    pub(super) async fn before(client: &Client, target: &str) -> Result<Self, Fault> {
+    /// Looks at the queue that the messages of the queue `walked` will go to.
+    pub(super) async fn before(client: &Client, target: &str, walked: &str) -> Result<Self, Fault> {
         let queues = family(client, target).await?;
-        let sight = sight(client, &queues).await?;
+        let mut elsewhere = vec![
+            parking_queue(target),
+            HANDOVER_QUEUE.to_owned(),
+            INTAKE_QUEUE.to_owned(),
+        ];
+        elsewhere.retain(|name| name != walked && name.len() <= 255);
+        let before = sight(client, &queues, &elsewhere).await?;
         Ok(Self {
             queues,
-            before: (sight.ready, sight.waiting),
+            elsewhere,
+            before,
         })
     }
 
@@ -90,35 +103,41 @@ impl Canary {
                 () = ordered.stopped() => {}
             }
         }
-        let target = visible::line(&self.queues[0]).into_owned();
-        Ok(judge(
-            &target,
-            self.before,
-            sight(client, &self.queues).await?,
-        ))
+        let now = sight(client, &self.queues, &self.elsewhere).await?;
+        Ok(self.judge(&now))
     }
-}
 
-/// What is to be thought when the time is over and none was parked again.
-fn judge(target: &str, before: (u32, u32), now: Sight) -> Fate {
-    let (ready, waiting) = before;
-    if now.consumers == 0 && now.ready > 0 {
-        return Fate::Waiting(format!("nobody consumes {target}"));
+    /// What is to be thought when the time is over and none was parked again.
+    fn judge(&self, now: &Sight) -> Fate {
+        let (target, before) = (visible::line(&self.queues[0]), &self.before);
+        if now.consumers == 0 && now.ready > 0 {
+            return Fate::Waiting(format!("nobody consumes {target}"));
+        }
+        if now.waiting > before.waiting {
+            return Fate::Waiting(format!(
+                "{} messages wait for a retry in the waiting queues of {target}, {} more than before",
+                now.waiting,
+                now.waiting - before.waiting
+            ));
+        }
+        let depths = before.elsewhere.iter().zip(&now.elsewhere);
+        for (name, (before, now)) in self.elsewhere.iter().zip(depths) {
+            if now > before {
+                return Fate::Waiting(format!(
+                    "{now} messages are in {}, {} more than before",
+                    visible::line(name),
+                    now - before
+                ));
+            }
+        }
+        if now.ready > before.ready {
+            return Fate::Waiting(format!(
+                "{} messages are ready in {target}, more than before: its consumers have not come to them yet",
+                now.ready
+            ));
+        }
+        Fate::Live
     }
-    if now.waiting > waiting {
-        return Fate::Waiting(format!(
-            "{} messages wait for a retry in the waiting queues of {target}, {} more than before",
-            now.waiting,
-            now.waiting - waiting
-        ));
-    }
-    if now.ready > ready {
-        return Fate::Waiting(format!(
-            "{} messages are ready in {target}, more than before: its consumers have not come to them yet",
-            now.ready
-        ));
-    }
-    Fate::Live
 }
 
 /// Those that stand in the parking queue again.
@@ -162,14 +181,18 @@ pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>,
     Ok(all)
 }
 
-async fn sight(client: &Client, queues: &[String]) -> Result<Sight, Fault> {
+async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Result<Sight, Fault> {
     let depths = client.depths(queues).await?;
     let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
     let waiting = depths.iter().skip(1).flatten().map(|depth| depth.0);
+    let waiting = waiting.fold(0, u32::saturating_add);
+    let elsewhere = client.depths(elsewhere).await?;
+    let elsewhere = elsewhere.iter().map(|depth| depth.unwrap_or_default().0);
     Ok(Sight {
         ready,
+        waiting,
         consumers,
-        waiting: waiting.fold(0, u32::saturating_add),
+        elsewhere: elsewhere.collect(),
     })
 }
 
@@ -179,20 +202,35 @@ mod tests {
 
     #[test]
     fn only_what_neither_waits_nor_is_ready_lives() {
-        let sight = |ready, waiting, consumers| Sight {
+        let sight = |ready, waiting, consumers, elsewhere: [u32; 1]| Sight {
             ready,
             waiting,
             consumers,
+            elsewhere: elsewhere.into(),
         };
-        assert_eq!(judge("orders", (0, 0), sight(0, 0, 1)), Fate::Live);
-        assert_eq!(judge("orders", (9, 7), sight(9, 7, 1)), Fate::Live);
+        let judge = |before: Sight, now: Sight| {
+            let canary = Canary {
+                queues: vec!["orders".to_owned()],
+                elsewhere: vec!["orders.parked".to_owned()],
+                before,
+            };
+            canary.judge(&now)
+        };
+        let none = || sight(0, 0, 0, [0]);
+        assert_eq!(judge(none(), sight(0, 0, 1, [0])), Fate::Live);
+        let busy = || sight(9, 7, 1, [3]);
+        assert_eq!(judge(busy(), busy()), Fate::Live);
+        assert_eq!(judge(busy(), sight(9, 7, 1, [2])), Fate::Live);
         // The last consumer took them along when it ended, and has acknowledged them.
-        assert_eq!(judge("orders", (0, 0), sight(0, 0, 0)), Fate::Live);
-        for now in [sight(5, 0, 0), sight(0, 1, 1), sight(1, 0, 1)] {
-            assert!(
-                matches!(judge("orders", (0, 0), now), Fate::Waiting(_)),
-                "{now:?}"
-            );
+        assert_eq!(judge(none(), none()), Fate::Live);
+        for now in [
+            sight(5, 0, 0, [0]),
+            sight(0, 1, 1, [0]),
+            sight(1, 0, 1, [0]),
+            sight(0, 0, 1, [1]),
+        ] {
+            let fate = judge(none(), now.clone());
+            assert!(matches!(fate, Fate::Waiting(_)), "{now:?}");
         }
     }
 }

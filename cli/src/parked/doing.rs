@@ -462,7 +462,7 @@ impl<'a> Doing<'a> {
         targets.dedup();
         let mut watched = Vec::new();
         for target in &targets {
-            watched.push(Canary::before(self.client, target).await?);
+            watched.push(Canary::before(self.client, target, ordered.parking()).await?);
         }
         self.flush(ordered).await?;
         let count = self.tally.count;

@@ -219,6 +219,45 @@ async fn the_rest_follows_only_a_canary_that_lives() {
     .await;
 }
 
+#[tokio::test]
+async fn a_canary_that_is_parked_elsewhere_does_not_live() {
+    on_every_broker(|broker| async move {
+        let desk = stage(&broker, 20).await;
+        let (other, parked) = ("orders-v2", "orders-v2.parked");
+        desk.amqp.declare(other, QueueType::Classic).await;
+        let broken = desk.start_with(&[
+            "consume",
+            other,
+            "--dlx",
+            "--retry=fixed(1h, retries=0)",
+            "--",
+            "sh",
+            "-c",
+            "exit 65",
+        ]);
+        let replay = [
+            "parked",
+            "replay",
+            QUEUE,
+            "--all",
+            "--to",
+            other,
+            "--canary=3",
+            "--canary-wait=4s",
+        ];
+        let done = desk.run(&replay).await.exits(1);
+        assert!(
+            done.err.contains("orders-v2.parked, 3 more than before"),
+            "{done:#?}"
+        );
+        desk.holds(parked, 3).await;
+        desk.holds(PARKED, 17).await;
+        broken.signal(Signal::TERM);
+        broken.end().await;
+    })
+    .await;
+}
+
 /// Quorum queues of 4.x hand out what has a priority of 5 and more first: what is parked again at once would be replayed for ever, and
 /// the others never.
 #[tokio::test]
