@@ -20,7 +20,7 @@ use crate::{
 ///
 /// Stop the consumers of QUEUE first, and everybody who publishes to it with a delay: while anybody may publish into a queue that
 /// is deleted, RabbitMQ loses messages that it has confirmed, whatever a client asks for. So nothing is deleted while QUEUE has
-/// consumers. A consumer that starts later makes the queues that it needs.
+/// consumers. A consumer that starts later creates the queues that it needs.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq gc [OPTIONS] <QUEUE…|--setup <FILE>>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -40,21 +40,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with = "retry")]
     setup: Option<PathBuf>,
 
-    /// You have looked: `rabbitmqctl list_queues -p VHOST name messages` says 0. Without this no quorum queue is deleted
+    /// Confirm that quorum queues are empty (`rabbitmqctl list_queues -p VHOST name messages` shows 0); required to delete them
     ///
     /// No AMQP client sees what a quorum queue could not dead-letter because the work queue was missing or full.
     #[arg(long)]
     seen_empty: bool,
 
-    /// Nobody retries their messages any more: no waiting queue stays
+    /// Keep no waiting queue: messages of these queues are no longer retried
     #[arg(long, conflicts_with_all = ["retry", "setup"])]
     off: bool,
 
-    /// Only say which
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -160,7 +160,7 @@ async fn sweep(
     client: &Client,
     output: &Output,
 ) -> Result<Exit, Fault> {
-    let mut findings = Vec::new();
+    let (mut findings, mut failed) = (Vec::new(), None);
     for (queue, policies) in wanted {
         let stay = kept(policies);
         let asked = policies.iter().chain(was).cloned();
@@ -193,22 +193,28 @@ async fn sweep(
             .iter_mut()
             .filter(|finding| finding.verdict == Verdict::Unneeded)
         {
-            finding.verdict = match client
-                .waiting(&finding.queue)
-                .sweep(&finding.rung, options.seen_empty)
-                .await?
-            {
-                Swept::Deleted => Verdict::Deleted,
-                Swept::DeletedWith(lost) => Verdict::Lost(lost),
-                Swept::Consumed => Verdict::Consumed,
-                Swept::Uncertain => Verdict::Uncertain,
-                _ => Verdict::InUse,
+            let waiting = client.waiting(&finding.queue);
+            finding.verdict = match waiting.sweep(&finding.rung, options.seen_empty).await {
+                Ok(Swept::Deleted) => Verdict::Deleted,
+                Ok(Swept::DeletedWith(lost)) => Verdict::Lost(lost),
+                Ok(Swept::Consumed) => Verdict::Consumed,
+                Ok(Swept::Uncertain) => Verdict::Uncertain,
+                Ok(_) => Verdict::InUse,
+                // What was deleted before it is told first.
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             };
             bar.inc(1);
         }
         bar.finish_and_clear();
     }
-    report(&findings, output)
+    let exit = report(&findings, output)?;
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(exit),
+    }
 }
 
 fn question(findings: &[Finding], unneeded: usize) -> String {
@@ -252,7 +258,7 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     {
         output.note(
             "quorum queues stay: what they could not dead-letter AMQP does not show. If `rabbitmqctl list_queues -p VHOST name messages` says 0 \
-             for them, say --seen-empty",
+             for them, pass --seen-empty",
         );
     }
     for finding in findings {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::{Permissions, on_every_broker};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::stage::{Desk, PARKED, QUEUE, finish};
 
 fn verdict(lines: &[Value], name: &str) -> String {
     let line = lines.iter().find(|line| line["name"] == name);
@@ -87,6 +87,39 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
             }
             assert_eq!(after.amqp.depth(PARKED).await, Some(0), "it is kept");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_deleted_before_an_error_is_told() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        let was = "list(7s, 70s)";
+        let retry = format!("--retry={was}");
+        let made = ["topology", QUEUE, &retry, "--queue-type=classic", "--apply"];
+        desk.run(&made).await.exits(0);
+        let (management, vhost) = (broker.management(), &desk.vhost);
+        let user = format!("{}-sweeper", vhost.name());
+        management.create_user(&user, "pw", "").await.unwrap();
+        let may = Permissions {
+            configure: r"^orders\.retry\.7000$",
+            write: ".*",
+            read: ".*",
+        };
+        management
+            .set_permissions(vhost.name(), &user, may)
+            .await
+            .unwrap();
+        let was = format!("--was={was}");
+        let mut sweep = desk.command(&["--json", "gc", QUEUE, &was, "--yes"]);
+        sweep.env("RETRYRMQ_URL", vhost.url_as(&user, "pw"));
+        let done = finish(sweep, None).await.exits(5);
+        management.delete_user(&user).await.unwrap();
+        assert!(done.err.contains("access_refused"), "{done:#?}");
+        let lines = done.lines();
+        assert_eq!(verdict(&lines, "orders.retry.7000"), "deleted");
+        assert_eq!(verdict(&lines, "orders.retry.70000"), "unneeded");
     })
     .await;
 }
