@@ -1,7 +1,7 @@
 //! What operators tell each other of a group of failures: a note, an owner, and whether to leave it alone.
 //!
 //! It lives beside the parked messages: for `orders` in the queue `orders.notes.parked`, a message for each note. Of several about one
-//! group the latest counts, so that two who write at once lose nothing.
+//! group the latest counts. Who writes takes away what it has read before, and takes its own note back if there is another one by then.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +27,9 @@ pub struct Note {
     /// When, in milliseconds since 1970.
     #[serde(default)]
     pub at: u64,
+    /// When the one was written that this was made of.
+    #[serde(default)]
+    pub after: u64,
 }
 
 /// The latest of each group, by fingerprint.
@@ -51,11 +54,16 @@ impl Notes {
         }
     }
 
+    /// The latest note about a group, also where it says nothing any more.
+    #[must_use]
+    pub fn latest(&self, fingerprint: &str) -> Option<&Note> {
+        self.0.get(fingerprint)
+    }
+
     /// What is said of a group.
     #[must_use]
     pub fn about(&self, fingerprint: &str) -> Option<&Note> {
-        self.0
-            .get(fingerprint)
+        self.latest(fingerprint)
             .filter(|note| note.hold || !note.note.is_empty() || !note.owner.is_empty())
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish};
+use retryrmq::{BasicProperties, Browse, Client, ErrorKind, Publish};
 pub(super) use retryrmq_operator::note::Note;
 use retryrmq_operator::note::{self, family};
 use serde_json::{Value, json};
@@ -73,15 +73,12 @@ impl Notes {
             if alone {
                 return Ok(notes);
             }
-            sleep(Duration::from_millis(fastrand::u64(50..400))).await;
+            pause().await;
         }
-        Err(Fault::held(format!(
-            "others read the notes in {} all the time, so that it is not known what is on hold; try again",
-            visible::line(&name)
-        )))
+        Err(busy(&name, "what is on hold; try again"))
     }
 
-    /// As [`of`](Self::of); none when we are to end and a broker with an alarm does not let the notes be read.
+    /// Like [`of`](Self::of); none when we are to end and a broker with an alarm does not let the notes be read.
     pub(super) async fn unless_cut(
         stop: &Stop,
         client: &Client,
@@ -99,7 +96,10 @@ impl Notes {
         }
     }
 
-    /// Writes a note, and takes away those that it replaces.
+    /// Writes a note, and takes away those that it replaces: the one that it was made of, and all before.
+    ///
+    /// # Errors
+    /// When somebody else has made another one of the same: theirs is kept and this one is taken back. And those of publishing and browsing.
     pub(super) async fn write(client: &Client, queue: &str, note: &Note) -> Result<(), Fault> {
         let parked = client.parked(family(queue));
         let name = parked.name();
@@ -111,19 +111,29 @@ impl Notes {
         let message = Publish::to_queue(&name, body).properties(properties);
         client.publish(message).await?;
         sleep(SAFE_AGE).await;
-        let mut browse = parked.browse().await?;
-        let cleaned = async {
-            while let Some(record) = browse.next().await? {
-                let old = serde_json::from_slice::<Note>(record.message().body());
-                if old.is_ok_and(|old| old.fingerprint == note.fingerprint && old.at < note.at) {
-                    browse.drop(&record).await?;
+        for _ in 0..TRIES {
+            let mut browse = parked.browse().await?;
+            let swept = sweep(&mut browse, note).await;
+            browse.close().await?;
+            match swept? {
+                Some(Swept::Replaced) => return Ok(()),
+                Some(Swept::TakenBack) => {
+                    return Err(Fault::failed(
+                        "somebody else has written about this group at the same time, so this was taken back: look at the group with `parked ls --group`, and try again",
+                    ));
                 }
+                None => pause().await,
             }
-            Ok::<_, retryrmq::Error>(())
         }
-        .await;
-        browse.close().await?;
-        Ok(cleaned?)
+        Err(busy(
+            &name,
+            "whether somebody else has written meanwhile; look at the group again",
+        ))
+    }
+
+    /// The latest note about a group, also where it says nothing any more.
+    pub(super) fn latest(&self, fingerprint: &str) -> Option<&Note> {
+        self.0.latest(fingerprint)
     }
 
     /// What is said of a group.
@@ -174,6 +184,52 @@ impl Notes {
         ];
         output.table(&columns, rows)
     }
+}
+
+/// What became of a note.
+enum Swept {
+    /// The ones before it are gone.
+    Replaced,
+    /// Somebody else had written, and it is gone itself.
+    TakenBack,
+}
+
+/// Takes away what `note` replaces, or itself; none where somebody else looks at the notes too, and may hold one that is not seen here.
+async fn sweep(browse: &mut Browse, note: &Note) -> retryrmq::Result<Option<Swept>> {
+    let (mut old, mut own, mut is_late) = (Vec::new(), Vec::new(), false);
+    while let Some(record) = browse.next().await? {
+        match serde_json::from_slice::<Note>(record.message().body()) {
+            Ok(other) if other.fingerprint != note.fingerprint => {}
+            Ok(other) if other == *note => own.push(record),
+            Ok(other) if other.at <= note.after => old.push(record),
+            // Made of ours: what ours says is in it.
+            Ok(other) if other.after == note.at => {}
+            Ok(_) => is_late = true,
+            Err(_) => {}
+        }
+    }
+    if browse.others() > 0 || browse.missed() > 0 {
+        return Ok(None);
+    }
+    for record in if is_late { own } else { old } {
+        browse.drop(&record).await?;
+    }
+    Ok(Some(match is_late {
+        true => Swept::TakenBack,
+        false => Swept::Replaced,
+    }))
+}
+
+/// Before the notes are looked for again, because somebody else reads them.
+async fn pause() {
+    sleep(Duration::from_millis(fastrand::u64(50..400))).await;
+}
+
+fn busy(name: &str, what: &str) -> Fault {
+    Fault::held(format!(
+        "others read the notes in {} all the time, so that it is not known {what}",
+        visible::line(name)
+    ))
 }
 
 /// The code of a fault for which the user lacks a permission.

@@ -76,7 +76,7 @@ const LONGEST: usize = 4_096;
 
 pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Result<Exit, Fault> {
     if !options.clear && options.words.note.is_none() && options.words.owner.is_none() {
-        return Err(Fault::usage("say --note, --owner or --clear"));
+        return Err(Fault::usage("pass --note, --owner or --clear"));
     }
     let clear = options.clear;
     let change = move |note: &mut Note| {
@@ -124,7 +124,7 @@ async fn write(
     }
     let work = async {
         let notes = Notes::of(&client, Some(&words.queue)).await?;
-        let known = notes.about(&group).cloned().unwrap_or_default();
+        let known = notes.latest(&group).cloned().unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or(Duration::ZERO).as_millis();
         let mut note = Note {
@@ -137,6 +137,7 @@ async fn write(
             at: u64::try_from(now)
                 .unwrap_or(u64::MAX)
                 .max(known.at.saturating_add(1)),
+            after: known.at,
         };
         change(&mut note);
         Notes::write(&client, &words.queue, &note).await?;

@@ -82,3 +82,43 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
     })
     .await;
 }
+
+/// Two operators at once: what a command says it has done is so at the end.
+#[tokio::test]
+async fn who_writes_at_the_same_time_undoes_nothing_in_silence() {
+    on_every_broker(|broker| async move {
+        let desk = Desk::with_queue(&broker).await;
+        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let record = parked("1", 1_700_000_000, "vendor down");
+        desk.amqp.publish_with(PARKED, "1", record).await;
+        desk.holds(PARKED, 1).await;
+        let list = ["--json", "parked", "ls", QUEUE, "--group"];
+        let group = desk.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
+        let group = group.as_str().unwrap();
+        // So that there is a queue to look at from the beginning.
+        let note = ["parked", "tag", QUEUE, "--group", group, "--note=seen"];
+        desk.run(&note).await.exits(0);
+        let hold = ["parked", "hold", QUEUE, "--group", group];
+        let tag = ["parked", "tag", QUEUE, "--group", group, "--owner=ana"];
+        let (held, tagged) = tokio::join!(desk.run(&hold), desk.run(&tag));
+        let about = desk.run(&list).await.exits(0).lines()[0]["about"].clone();
+        assert_eq!(about["note"], "seen", "{about}");
+        for (done, is_so) in [
+            (&held, about["hold"] == true),
+            (&tagged, about["owner"] == "ana"),
+        ] {
+            match done.status.code() {
+                Some(0) => assert!(is_so, "{about}: {done:#?}"),
+                _ => assert!(
+                    done.err.contains("somebody else has written") && !is_so,
+                    "{about}: {done:#?}"
+                ),
+            }
+        }
+        desk.run(&hold).await.exits(0);
+        desk.run(&tag).await.exits(0);
+        let about = desk.run(&list).await.exits(0).lines()[0]["about"].clone();
+        assert!(about["hold"] == true && about["owner"] == "ana", "{about}");
+    })
+    .await;
+}
