@@ -29,7 +29,7 @@ impl FromStr for Addresses {
     /// Parses one or more URLs.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`]. The sentence does not contain a password.
+    /// [`ErrorKind::InvalidUrl`]. The error message does not contain a password.
     fn from_str(text: &str) -> Result<Self> {
         let urls: Vec<_> = urls(text.trim()).into_iter().flat_map(hosts).collect();
         if urls.len() > 1 && urls.iter().any(|url| has_no_host(url)) {
@@ -117,7 +117,7 @@ impl Addresses {
     /// language use the same default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidUrl`]. The sentence does not contain a password.
+    /// [`ErrorKind::InvalidUrl`]. The error message does not contain a password.
     pub fn from_env() -> Result<Self> {
         let url = std::env::var_os(VARIABLE).unwrap_or_default();
         let url = url

@@ -91,7 +91,7 @@ impl Census {
     /// Looks at one queue.
     ///
     /// # Errors
-    /// As [`look`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
+    /// Those of [`look`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
     pub(crate) async fn once(
         addresses: &Arc<Addresses>,
         connection: &Connection,
@@ -106,7 +106,7 @@ impl Census {
     /// Looks at a queue on this connection.
     ///
     /// # Errors
-    /// As [`once`](Self::once).
+    /// Those of [`once`](Self::once).
     pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<Count> {
         let channel = connection.channel().await?;
         let found = look(channel.lapin(), queue.clone()).await?;
@@ -242,8 +242,7 @@ fn unheard_of(queue: &ShortString) -> Error {
     Error::new(
         ErrorKind::Timeout,
         format!(
-            "the queue `{queue}` has messages, and the node that was asked tells of none: it has not heard of the queue's new leader yet; \
-             try again"
+            "the queue `{queue}` has messages, but the node that was asked does not see them yet; try again"
         ),
     )
 }
@@ -253,8 +252,7 @@ pub(crate) fn leaderless(queue: &ShortString, why: Option<Error>) -> Error {
     let error = Error::new(
         ErrorKind::Timeout,
         format!(
-            "the queue `{queue}` has no leader, so that nobody knows what is in it: a majority of its nodes is away; nothing is lost, start \
-             them, and try again"
+            "the queue `{queue}` has no leader: most of its nodes are down; nothing is lost, start them and try again"
         ),
     );
     match why {

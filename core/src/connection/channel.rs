@@ -53,8 +53,8 @@ pub(crate) fn is_out_of_channels(error: &Error) -> bool {
 
 /// The error for a connection that is hung up because its channel numbers are used up.
 pub(super) fn spent(error: Error) -> Error {
-    let message = "the connection has no channel left: each request that the broker refuses costs one for good, of those that it \
-                   allows (`channel_max`); a new connection has all of them again";
+    let message = "all channel numbers of this connection are used up (`channel_max`; each refused request costs one); a new \
+                   connection is opened";
     Error::new(ErrorKind::ConnectionLost, message).with_source(error)
 }
 

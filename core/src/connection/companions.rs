@@ -168,7 +168,7 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
 /// Opens another connection to the same host, with the login that is valid there now.
 ///
 /// # Errors
-/// As [`Connection::open`].
+/// Those of [`Connection::open`].
 async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
     let (address, place) = &*other.at;
     let login = addresses.login(address).await?;

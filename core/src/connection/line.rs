@@ -66,7 +66,7 @@ impl Line {
     /// Opens a channel. If refusals have used up all channel numbers, the connection is hung up; the next one has all of them.
     ///
     /// # Errors
-    /// As [`ask`], and [`ErrorKind::ConnectionLost`].
+    /// Those of [`ask`], and [`ErrorKind::ConnectionLost`].
     pub(super) async fn channel(&self) -> Result<OpenChannel> {
         let (Some(lapin), Some(lifeline)) = (self.lapin.upgrade(), self.lifeline.upgrade()) else {
             return Err(Error::new(

@@ -108,7 +108,7 @@ impl Link {
     /// connection. Also returns the first broker's properties, which are known even if that connection is lost at once.
     ///
     /// # Errors
-    /// As [`Connection::open`], for the first connection only.
+    /// Those of [`Connection::open`], for the first connection only.
     pub(crate) async fn open(
         addresses: Arc<Addresses>,
         keeping: Keeping,
@@ -128,7 +128,7 @@ impl Link {
             on_return,
         };
         let supervisor = tokio::spawn(async move {
-            // Without a supervisor, everyone who waits for a connection would wait for ever.
+            // Without a supervisor, everyone who waits for a connection would wait forever.
             while !survives("the supervisor of a connection", supervisor.run()).await {}
         });
         let link = Self {
@@ -196,7 +196,7 @@ impl Link {
     /// The open connection, even if its secret has expired, provided that another one could be opened.
     ///
     /// # Errors
-    /// As [`health`](Self::health).
+    /// Those of [`health`](Self::health).
     pub(crate) fn standing(&self) -> Result<Arc<Connection>> {
         match &*self.state.borrow() {
             State::Up(connection) if connection.is_open() => match &*self.reported() {
@@ -308,7 +308,7 @@ impl Drop for Link {
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed")
+    Error::new(ErrorKind::Closed, "the client is closed; connect a new one")
 }
 
 /// Sets the next state, unless the link was closed meanwhile: `abort` does not stop a supervisor in the middle of a step.

@@ -52,7 +52,7 @@ impl Login {
     /// Checks that AMQP's PLAIN mechanism can carry it: zero bytes separate its parts.
     ///
     /// # Errors
-    /// [`ErrorKind::AuthenticationFailed`]. The sentence does not contain the secret.
+    /// [`ErrorKind::AuthenticationFailed`]. The error message does not contain the secret.
     pub(super) fn check(&self) -> Result<()> {
         if self.user.contains('\0') || self.secret.contains('\0') {
             return Err(Error::new(
@@ -86,7 +86,7 @@ impl Login {
             return refused;
         }
         let message = format!(
-            "{refused}; by the clock of this machine that token is over: does whoever gives it renew it in time?"
+            "{refused}; by this machine's clock the token has expired: renew it earlier, or check the clock"
         );
         refused.saying(message)
     }
@@ -251,7 +251,7 @@ impl PartialEq for Credentials {
 /// The content of a file, without a line break at its end.
 ///
 /// # Errors
-/// [`ErrorKind::AuthenticationFailed`]. The sentence names the file and does not contain its content.
+/// [`ErrorKind::AuthenticationFailed`]. The error message names the file and does not contain its content.
 pub(super) async fn read(file: &Path) -> Result<String> {
     let text = secret_file::read(file, ANSWER).await.map_err(|why| {
         Error::new(
@@ -363,7 +363,7 @@ mod tests {
     fn a_token_that_is_over_is_told_when_it_is_refused() {
         let refused = || Error::new(ErrorKind::AuthenticationFailed, "refused");
         let said = |claims: &str| Login::new("", token(claims)).too_old_for(refused());
-        assert!(said(r#"{"exp": 1}"#).to_string().contains("is over"));
+        assert!(said(r#"{"exp": 1}"#).to_string().contains("has expired"));
         assert_eq!(said(r#"{"exp": 99999999999}"#).to_string(), "refused");
         let password = Login::new("maria", "s3cret").too_old_for(refused());
         assert_eq!(password.to_string(), "refused");

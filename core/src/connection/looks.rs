@@ -25,7 +25,7 @@ impl Looks {
     /// A channel for one look.
     ///
     /// # Errors
-    /// As [`Connection::open`] and [`Connection::channel`].
+    /// Those of [`Connection::open`] and [`Connection::channel`].
     pub(crate) async fn channel(&self) -> Result<OpenChannel> {
         match self.open_channel().await {
             // Its channel numbers are used up; the next one has all of them.

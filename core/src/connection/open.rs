@@ -166,7 +166,7 @@ impl Connection {
             None => Ok(()),
             Some(why) => Err(Error::new(
                 ErrorKind::AuthenticationFailed,
-                format!("the token of the connection is over, and cannot be renewed: {why}"),
+                format!("the connection's token has expired and cannot be renewed: {why}"),
             )),
         }
     }

@@ -14,8 +14,8 @@ impl Connection {
     /// Opens a connection to any of the addresses. `purpose` becomes part of the name shown in the management UI.
     ///
     /// # Errors
-    /// As [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`]. With several hosts, the error of the
-    /// host that got farthest.
+    /// Those of [`transport::open`], and [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`]. With several hosts, the error
+    /// of the host that got farthest.
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
         let asked = addresses.asked().await?;

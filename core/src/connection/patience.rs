@@ -8,8 +8,8 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 /// For a host, while there are others to try.
 pub(super) const IMPATIENT: Duration = Duration::from_secs(3);
 
-/// For the answer to a close. After that, it is closed without one.
-pub(super) const GOODBYE: Duration = Duration::from_secs(2);
+/// For the answer to a close, and for what is written before it. After that, it is closed without.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The pauses between two tries of who waits for a broker, or for a queue without a leader: the first, and what it may grow to.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);

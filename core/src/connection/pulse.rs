@@ -39,7 +39,7 @@ impl Pulse {
 /// Opens a channel and closes it. During an alarm, which may begin meanwhile, the broker reads nothing, and that time does not count.
 ///
 /// # Errors
-/// As [`Line::channel`].
+/// Those of [`Line::channel`].
 pub(super) async fn beat(line: Line) -> Result<()> {
     loop {
         line.unblocked().await;

@@ -73,7 +73,9 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 }
                 AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED) => (
                     ErrorKind::AccessRefused,
-                    format!("refused while {doing}: another connection holds it alone: {text}"),
+                    format!(
+                        "refused while {doing}: another connection uses it exclusively; close that connection: {text}"
+                    ),
                 ),
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => {
                     limited(doing, text)
@@ -138,8 +140,8 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         Cause::ChannelsLimitReached => (
             ErrorKind::Unreachable,
             format!(
-                "no channel is left while {doing}: each consumer has one, and the broker allows a connection no more than this one has \
-                 (`channel_max`, 2047 unless it was set); consume with more clients, or raise it"
+                "no channel is left while {doing}: every consumer takes one, and the limit (`channel_max`, 2047 by default) is reached; \
+                 raise it, or use more clients"
             ),
         ),
         Cause::InvalidProtocolVersion(version) => (
@@ -190,7 +192,7 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
         return (
             ErrorKind::QueueNotFound,
             format!(
-                "not found while {doing}: {text}; declare it, or leave `declare` on and let it be made"
+                "not found while {doing}: {text}; declare it, or leave `declare` on and it is created"
             ),
         );
     }
@@ -204,7 +206,7 @@ fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     .any(|said| text.contains(said));
     let why = match is_away {
         true => {
-            "the queue is there, and the node that has it is not; start that node, or wait: nothing is lost. The broker said"
+            "the queue exists, but its node is down; start the node, or wait: nothing is lost. The broker said"
         }
         false => "the broker said",
     };
@@ -237,10 +239,7 @@ fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
         } else {
             ErrorKind::InvalidOption
         };
-        return (
-            kind,
-            format!("the broker does not take the message as it is: {text}"),
-        );
+        return (kind, format!("the broker refuses this message: {text}"));
     }
     if text.contains("inequivalent arg") {
         return (
@@ -258,7 +257,7 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
     if let Doing::Connecting(address, user) = doing {
         let who = match (&address.cert_file, &address.password_file) {
             (Some(file), _) if address.external => format!(
-                "whoever the certificate {} names; is there such a user, and the plugin rabbitmq_auth_mechanism_ssl?",
+                "the user named in the certificate {}; check that this user exists and that the plugin rabbitmq_auth_mechanism_ssl is enabled",
                 file.display()
             ),
             (_, Some(file)) => format!(

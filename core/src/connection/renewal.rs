@@ -137,7 +137,7 @@ impl Renewal {
         if self.login.is_token() && !login.is_token() {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
-                "what came is no JSON Web Token, as the last one was; a file must be replaced whole, by renaming",
+                "the new secret is not a JSON Web Token, but the old one is; replace token files atomically (write, then rename)",
             ));
         }
         let soon = left.max(SHORTEST_PAUSE);
@@ -147,7 +147,7 @@ impl Renewal {
         if !login.outlives(&self.login, soon) {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
-                "it is still the old one, or ends as soon as that",
+                "the credentials still return the old secret, or one that ends no later; return one that is valid for longer",
             ));
         }
         self.check(&login, trial(until(end))).await?;
@@ -200,7 +200,7 @@ impl Renewal {
             Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address, &user), why)),
             Err(_) => Err(Error::new(
                 ErrorKind::Timeout,
-                "the broker did not answer to a new secret",
+                "the broker did not confirm the new secret in time",
             )),
         }
     }

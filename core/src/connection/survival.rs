@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn survives(what: &str, run: impl Future<Output = ()>) -> bool {
     let ended = AssertUnwindSafe(run).catch_unwind().await.is_ok();
     if !ended {
-        error!("{what} panicked, which is a defect; it is started again");
+        error!("{what} panicked, which is a bug in retryrmq; it is started again");
         sleep(PAUSE).await;
     }
     ended

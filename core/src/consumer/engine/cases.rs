@@ -112,7 +112,7 @@ impl Case {
         self.comes_as(None, header, count, redelivered);
     }
 
-    /// As [`comes`](Self::comes), with a message id.
+    /// Like [`comes`](Self::comes), with a message id.
     fn comes_as(&mut self, id: Option<&str>, header: &str, count: i64, redelivered: bool) {
         let mut properties = BasicProperties::default();
         if let Some(id) = id {
@@ -200,7 +200,7 @@ fn the_end_nacks_what_waits_for_its_copy() {
         !case.engine.is_finished(case.now()),
         "its copy is waited for"
     );
-    case.after(GOODBYE);
+    case.after(COPIES);
     assert!(case.engine.is_finished(case.now()));
     case.take();
     case.engine.give_back_the_rest(&mut case.commands);

@@ -8,10 +8,10 @@ use super::{
     Command, Commands, Engine, Moment, Now, Return,
     entry::{Entry, Held, Phase},
 };
-use crate::retry::format_duration;
+use crate::{retry::format_duration, topology::SAFE_AGE};
 
-/// How long an end without waiting for handlers takes.
-pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+/// How long copies on their way are waited for: one in a queue that was just made counts as stored only when that queue is safe.
+pub(crate) const COPIES: Duration = Duration::from_secs(SAFE_AGE.as_secs() + 1);
 
 /// The shortest wait for handlers: who closes gives back right afterwards what no handler has begun.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -85,7 +85,7 @@ impl Engine {
             .filter(|drain| drain.wait == Wait::Handlers)
         {
             drain.wait = Wait::Copies { abandoned };
-            drain.until = now.at + GOODBYE;
+            drain.until = now.at + COPIES;
         }
     }
 

@@ -38,7 +38,8 @@ pub use sentence::{Follows, Sentence};
 
 pub(crate) use super::moment::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
-pub(crate) use drain::GOODBYE;
+#[cfg(test)]
+use drain::COPIES;
 pub(crate) use input::{Arrival, Input};
 
 use self::{

@@ -141,7 +141,7 @@ impl fmt::Display for Sentence<'_> {
                 write!(f, "given up as {reason} and dropped, because `park` is off")
             }
             Follows::Rejected => f.write_str("rejected"),
-            Follows::Lost => f.write_str("it comes again, because the connection was lost"),
+            Follows::Lost => f.write_str("it is redelivered, because the connection was lost"),
             Follows::Deferred(_) => Ok(()),
         }
     }

@@ -32,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// As [`release`](Self::release), for who knows that no earlier handler has it. The message, if it was a redelivery that is done.
+    /// Like [`release`](Self::release), for who knows that no earlier handler has it. The message, if it was a redelivery that is done.
     pub(super) fn let_go(&mut self, token: Token, now: Now) -> Option<Arc<Received>> {
         let entry = self.remove(token)?;
         let ended = match &entry.phase {

@@ -26,11 +26,12 @@ use self::{
 };
 use super::{
     Consumer, Token,
-    engine::{Command, Commands, Engine, GOODBYE, Input, Now, Setup},
+    engine::{Command, Commands, Engine, Input, Now, Setup},
     inbox::{Ending, Inbox},
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,
+    connection::GOODBYE,
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
     topology::{self, Finding, Mode, Plan, Waits},
