@@ -131,7 +131,7 @@ bench-python bench-node bench-go: bench-%: cargo ## measure one binding beside i
 	@$(call where,$*,$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/$*/run $(GROUPS))
 
 .PHONY: bench-quick
-bench-quick: cargo ## the main table, in about five minutes once everything is built: consume and acknowledge, fail once
+bench-quick: cargo ## the main table, in about seven minutes once everything is built: consume and acknowledge, fail once
 	@$(WITH_BROKERS) --versions "$(VERSION)" --one -- tests/bench/quick
 
 # Not part of `make test`: it takes long, and what it tells of others changes with their releases, not with ours.

@@ -64,7 +64,7 @@ func (w *workers) failed(m *Message, err error) {
 	a.failed(err)
 }
 
-// As attempt, with a deadline: the handler's end or the deadline, whichever is first, ends the attempt.
+// Like attempt, with a deadline: the handler's end or the deadline, whichever is first, ends the attempt.
 func (w *workers) attemptWithin(m *Message) {
 	a := &attempt{w: w, m: m, inside: 1}
 	defer a.leave()

@@ -11,7 +11,7 @@ import (
 )
 
 // Conn is a client of one broker or cluster: it consumes, publishes and gives access to parked messages. It holds two connections, one to
-// consume and acknowledge, one to publish; each is re-made in the background when it is lost. Many goroutines may use it at the same time.
+// consume and acknowledge, one to publish, and reconnects each in the background when it is lost. Many goroutines may use it at the same time.
 type Conn struct {
 	client *native.Client
 	asker  *asker
@@ -68,7 +68,7 @@ func Wait() DialOption { return func(d *dialling) { d.Wait = true } }
 // report it.
 func EndWhenRefused() DialOption { return func(d *dialling) { d.EndWhenRefused = true } }
 
-// DialEnv is as [Dial], with the URL from the environment variable RETRYRMQ_URL. If it is not set, the URL is amqp://localhost. The command and
+// DialEnv is like [Dial], with the URL from the environment variable RETRYRMQ_URL. If it is not set, the URL is amqp://localhost. The command and
 // the other languages use the same default.
 func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 	url := strings.TrimSpace(os.Getenv("RETRYRMQ_URL"))
@@ -87,7 +87,7 @@ func DialEnv(ctx context.Context, options ...DialOption) (*Conn, error) {
 // replaces the login of the URL.
 //
 // It returns [ErrInvalidURL], [ErrUnreachable], [ErrAuthenticationFailed], [ErrVhostNotFound], [ErrTLSFailed] or [ErrTimeout], or the error of
-// ctx if that ends first. Once connected, a lost connection is re-made in the background.
+// ctx if that ends first. Once connected, the Conn reconnects in the background.
 func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error) {
 	if err := checkContext(ctx); err != nil {
 		return nil, err
@@ -171,12 +171,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-var errNotDialled = badOption("this is no connection; retryrmq.Dial makes one")
+var errNotDialled = badOption("this Conn was not created by Dial; call retryrmq.Dial")
 
 // Begins a call that needs the client.
 func (c *Conn) enter() error { return c.begin(false) }
 
-// As enter, also while the consumers of a closing connection drain: their handlers may still publish.
+// Like enter, even while the consumers of a closing connection drain: their handlers may still publish.
 func (c *Conn) enterToPublish() error { return c.begin(true) }
 
 func (c *Conn) begin(whileDraining bool) error {
@@ -238,8 +238,8 @@ func (c *Conn) Stats(queue string) Stats {
 }
 
 // MetricsText returns all metrics of this connection in the OpenMetrics text format, which Prometheus reads. Serve it with the Content-Type
-// "application/openmetrics-text; version=1.0.0; charset=utf-8". The number of parked messages is as old as the previous call. It is empty after
-// [Conn.Close].
+// "application/openmetrics-text; version=1.0.0; charset=utf-8". The number of parked messages is the one at the previous call. The text is
+// empty after [Conn.Close].
 func (c *Conn) MetricsText() string {
 	if c.enter() != nil {
 		return ""
@@ -252,7 +252,7 @@ func (c *Conn) MetricsText() string {
 // broker.
 func (c *Conn) Healthy() bool { return c.Trouble() == "" }
 
-// Trouble returns why a connection is not open: the error of the last try to re-make it. It is empty if both are open.
+// Trouble returns why a connection is not open: the error of the last attempt to reconnect. It is empty if both are open.
 func (c *Conn) Trouble() string {
 	err := c.enter()
 	if err == nil {
@@ -265,7 +265,7 @@ func (c *Conn) Trouble() string {
 	return ours(err).Error()
 }
 
-// Reconnects returns how often a connection was lost and re-made.
+// Reconnects returns how often a connection was lost and reconnected.
 func (c *Conn) Reconnects() int {
 	if c.enter() != nil {
 		return 0

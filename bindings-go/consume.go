@@ -18,9 +18,9 @@ import (
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, requeues the other messages, and returns
-// nil. Any number of consumers may run on one connection, also for the same queue.
+// nil. Any number of consumers may run on one connection, even for the same queue.
 //
-// It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed or a defect of
+// It returns an error if the broker refuses the consumer (no message was taken then), [ErrClosed] if the connection was closed or a bug in
 // retryrmq ended the consumer, and the error with which the connection ended by itself, see [EndWhenRefused].
 //
 // It returns [ErrTimeout] if handlers still run after the drain timeout. They are abandoned, and their unsettled messages are requeued.
@@ -122,12 +122,12 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 		err = ErrClosed
 	case <-closed.Done():
 		if err = ours(c.client.CheckEnd()); err == nil {
-			err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended by itself", queue)}
+			err = &Error{Code: ErrClosed.Code, Message: fmt.Sprintf("the consumer of %q ended unexpectedly; see the log", queue)}
 		}
 	}
 	w.close()
-	if defect := closed.Wait(context.Background()); defect != nil {
-		err = ours(defect)
+	if bug := closed.Wait(context.Background()); bug != nil {
+		err = ours(bug)
 	}
 	if left, unsettled := w.end(); left > 0 {
 		err = leftBehind(queue, left, unsettled)
@@ -151,7 +151,7 @@ func (a *announcement) begin(handlers func(), log *journal) {
 	a.begun = true
 	go func() {
 		defer close(a.done)
-		defer handlers() // also if one of them ends the goroutine
+		defer handlers() // even if one of them ends the goroutine
 		for _, f := range a.ready {
 			if gone := safely(f); gone != nil {
 				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
@@ -167,7 +167,7 @@ func (a *announcement) wait(limit time.Duration) bool { return !a.begun || withi
 func leftBehind(queue string, left, unsettled int) error {
 	said := fmt.Sprintf("the drain timeout has left %s of %q running", counting(left, "handler"), queue)
 	if unsettled > 0 {
-		said += fmt.Sprintf("; the broker has %s again, not settled", counting(unsettled, "message"))
+		said += fmt.Sprintf("; %s requeued unsettled", counting(unsettled, "message"))
 	}
 	return &Error{Code: ErrTimeout.Code, Message: said}
 }

@@ -32,7 +32,7 @@ func (l Login) String() string {
 	return fmt.Sprintf("login of %q", l.User)
 }
 
-// GoString is as String.
+// GoString is like String.
 func (l Login) GoString() string { return l.String() }
 
 // Format prints the same for every verb: %d of a struct would show its texts.
@@ -43,11 +43,11 @@ func (l Login) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("user", l.User), slog.Duration("expires_in", l.ExpiresIn))
 }
 
-// MarshalText is as String: a value that is logged as JSON may contain a Login.
+// MarshalText is like String: a value that is logged as JSON may contain a Login.
 func (l Login) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // WithCredentials calls ask for the login, instead of using that of the URL. It is called whenever one of the two connections is opened or
-// re-made, and again before a password expires, to renew the open connections.
+// reconnected, and again before a password expires, to renew the open connections.
 //
 // ask runs on a goroutine of its own, sometimes on two at the same time. Its context has the values of Dial's context. It ends after 20 seconds,
 // with the context of [Dial] while that connects, and with [Conn.Close].
@@ -62,7 +62,7 @@ func WithCredentials(ask func(ctx context.Context) (Login, error)) DialOption {
 }
 
 const (
-	// The most calls of the function that may run at a time. Two or three are needed; further ones hang, perhaps for ever.
+	// The most calls of the function that may run at a time. Two or three are needed; further ones hang, perhaps forever.
 	mostAsked = 8
 	// How long the end waits for calls whose contexts have ended.
 	lastAnswer = time.Second

@@ -115,7 +115,7 @@ func TestHandlersThatAreLeftBehindAreCounted(t *testing.T) {
 			want  string
 		}{
 			"settled":   {10 * time.Millisecond, `the drain timeout has left 2 handlers of "settled" running`},
-			"unsettled": {time.Hour, "; the broker has 2 messages again, not settled"},
+			"unsettled": {time.Hour, "; 2 messages requeued unsettled"},
 		} {
 			conn := s.dial()
 			s.queue(queue, "classic")

@@ -34,28 +34,31 @@ func (e *Error) Is(target error) bool {
 
 // One of each kind, for errors.Is.
 var (
-	// ErrInvalidURL: the broker's address cannot be used: unknown scheme, missing host, port out of range.
+	// ErrInvalidURL: the broker's address cannot be used: unknown scheme, missing host, port out of range, or hosts of different
+	// clusters.
 	ErrInvalidURL = kind("invalid_url", "the broker's address cannot be used")
 	// ErrInvalidOption: an option has a value that cannot work. Nothing was subscribed or published.
 	ErrInvalidOption = kind("invalid_option", "an option has a value that cannot work")
 	// ErrInvalidPolicy: a retry policy or a rule cannot be parsed, or cannot work.
 	ErrInvalidPolicy = kind("invalid_policy", "a retry policy cannot be read or cannot work")
-	// ErrUnreachable: nothing answers at the address, or it does not speak AMQP 0-9-1.
+	// ErrUnreachable: no usable connection: nothing answers, it is not AMQP 0-9-1, the broker is still starting, or its limit of connections or
+	// channels is reached.
 	ErrUnreachable = kind("unreachable", "nothing answers at the broker's address")
-	// ErrAuthenticationFailed: the broker refused the user or the password (AMQP 403), or a password file or the function of [WithCredentials]
-	// failed.
+	// ErrAuthenticationFailed: the broker refused the login (AMQP 403 while connecting), or the password file or the function of
+	// [WithCredentials] failed.
 	ErrAuthenticationFailed = kind("authentication_failed", "the broker refuses the user or the password")
 	// ErrTLSFailed: the TLS handshake failed, or a certificate file contains no certificate.
 	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
 	// ErrVhostNotFound: the virtual host does not exist (AMQP 530 while connecting).
 	ErrVhostNotFound = kind("vhost_not_found", "the virtual host does not exist")
-	// ErrQueueNotFound: the queue does not exist and may not be declared (AMQP 404).
+	// ErrQueueNotFound: a queue or exchange does not exist, and this call does not create it (AMQP 404).
 	ErrQueueNotFound = kind("queue_not_found", "the queue does not exist")
-	// ErrMismatch: a queue or exchange exists with other arguments (AMQP 406).
+	// ErrMismatch: a queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used.
 	ErrMismatch = kind("mismatch", "a queue or exchange exists with other arguments")
-	// ErrAccessRefused: the user lacks a permission (AMQP 403). The message names the missing permission pattern.
+	// ErrAccessRefused: the user lacks a permission (AMQP 403; the error message names the pattern), or another connection uses the queue
+	// exclusively (AMQP 403 or 405).
 	ErrAccessRefused = kind("access_refused", "the user lacks a permission")
-	// ErrStrategyRefused: this broker or this queue cannot serve the chosen strategy safely. The message names one that can.
+	// ErrStrategyRefused: this broker or this queue cannot serve the chosen strategy safely. The error message names one that can.
 	ErrStrategyRefused = kind("strategy_refused", "the broker cannot serve the chosen strategy")
 	// ErrUnroutable: no queue takes a message with this exchange and routing key (AMQP basic.return). It was not stored.
 	ErrUnroutable = kind("unroutable", "no queue takes the message")
@@ -65,14 +68,14 @@ var (
 	ErrTooLarge = kind("too_large", "the message does not fit")
 	// ErrTimeout: the broker did not answer in time, the nodes of a queue are away, or a handler ran longer than the drain timeout.
 	ErrTimeout = kind("timeout", "it took too long")
-	// ErrConnectionLost: the connection was lost. It is re-made in the background.
+	// ErrConnectionLost: the connection was lost. The client reconnects in the background.
 	ErrConnectionLost = kind("connection_lost", "the connection was lost")
-	// ErrClosed: the connection was closed.
+	// ErrClosed: the connection was closed, or a bug in retryrmq ended the consumer.
 	ErrClosed = kind("closed", "the connection was closed")
-	// ErrBroker: any other refusal by the broker. The message quotes it.
+	// ErrBroker: any other refusal by the broker. The error message quotes it.
 	ErrBroker = kind("broker_error", "the broker refused")
-	// ErrFault: a fault of this package itself. What was begun may have been done.
-	ErrFault = kind("error", "this is a mistake in retryrmq")
+	// ErrFault: a bug in retryrmq. The operation may or may not have taken effect.
+	ErrFault = kind("error", "this is a bug in retryrmq")
 )
 
 func kind(code, message string) *Error { return &Error{Code: code, Message: message} }
@@ -98,6 +101,8 @@ var (
 		"no JSON object of arguments such as {\"x-max-priority\": 10}", "no retryrmq.Table of arguments")
 	goPhrases = strings.NewReplacer("with `dlx` and `declare` on", "with `DLX` and without `NoDeclare`",
 		"leave `declare` on and", "leave `NoDeclare` out and", "set `declare` off", "add `NoDeclare`",
+		"with `declare` off it is not created", "with `NoDeclare` it is not created", "turn `declare` on", "remove `NoDeclare`",
+		"`queue_type` as `classic`", "`QueueType(Classic)`",
 		"queue `work_queue`", "queue `work_queue`", "`work_queue`", "`WorkQueue`") // a queue may be called so
 )
 

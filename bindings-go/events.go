@@ -25,20 +25,21 @@ const (
 	EventHandedOver EventName = "handed_over"
 	// EventRejected: without DLX, a failed message was rejected without requeue. The queue's own dead-lettering decides.
 	EventRejected EventName = "rejected"
-	// EventDetoured: a message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted.
+	// EventDetoured: a message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted.
 	EventDetoured EventName = "detoured"
-	// EventAlreadyHandled: a message that was handled before the connection was lost came again. It was acknowledged and not handled again.
+	// EventAlreadyHandled: a message that was handled before the connection was lost was redelivered. It was acknowledged, not handled again.
 	EventAlreadyHandled EventName = "already_handled"
 	// EventReplayed: a message that was replayed from the parking queue arrived, and will be handled again.
 	EventReplayed EventName = "replayed"
 	// EventPublishFailed: a copy could not be stored. It is tried again; the original is still unacknowledged.
 	EventPublishFailed EventName = "publish_failed"
-	// EventRequeued: a copy could not be stored for a long time, so the message was requeued.
+	// EventRequeued: a message that did not run, or whose copy could not be stored for ten minutes, went back to the tail of its queue as a copy.
+	// A requeue by AMQP basic.nack has no event.
 	EventRequeued EventName = "requeued"
 	// EventDisconnected: the connection or the channel was lost. Unacknowledged messages are delivered again.
 	EventDisconnected EventName = "disconnected"
-	// EventLoginRefused: the connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody
-	// must change one of them.
+	// EventLoginRefused: the connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying. Fix the
+	// user, the password or the virtual host.
 	EventLoginRefused EventName = "login_refused"
 	// EventReconnected: the consumer consumes again after a loss.
 	EventReconnected EventName = "reconnected"
@@ -104,7 +105,7 @@ func listen(tell []listener, log *journal) *listeners {
 	l.number = native.Listen(func(row []byte) {
 		var event eventRow
 		if err := json.Unmarshal(row, &event); err != nil {
-			l.log.sayLater(slog.LevelError, "retryrmq: an event cannot be told", "event", string(row), "error", err)
+			l.log.sayLater(slog.LevelError, "retryrmq: an event could not be decoded", "event", string(row), "error", err)
 			return
 		}
 		select {

@@ -176,23 +176,18 @@ func wantLines() {
 
 // Asks the logger again after a line, since its level may have changed. Of the lines that nobody wants there are ten a second.
 func (j *journal) follow() {
-	for changed := false; ; {
+	changed := false
+	// SetLogger may set another one while this one is asked, which wants other lines.
+	for asked := (*slog.Logger)(nil); asked != j.logger(); {
+		asked = j.logger()
 		var least slog.Level
-		asked := j.logger()
 		if safely(func() { least = leastWanted(asked) }) != nil {
-			if !changed {
-				return
-			}
 			break
 		}
 		changed = j.least.Swap(int64(least)) != int64(least) || changed
-		// SetLogger may have set another one in between, which wants other lines.
-		if j.logger() == asked {
-			if !changed {
-				return
-			}
-			break
-		}
+	}
+	if !changed {
+		return
 	}
 	journals.Lock()
 	defer journals.Unlock()
@@ -246,7 +241,7 @@ func (j *journal) say(level slog.Level, message string, attributes ...any) {
 
 var complain sync.Once
 
-// As say, without waiting.
+// Like say, without waiting.
 func (j *journal) sayLater(level slog.Level, message string, attributes ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

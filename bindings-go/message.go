@@ -11,8 +11,8 @@ import (
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// Message is a message as its handler gets it. It may be kept, and so may its parts: a kept text holds no other memory, a kept body only that
-// of the headers.
+// Message is a message as its handler gets it. It and its fields may be kept after the handler returns. Keeping Body also keeps the headers in
+// memory.
 type Message struct {
 	// Body is the body, as it was published.
 	Body []byte
@@ -36,7 +36,7 @@ type Message struct {
 	Replays int
 	// Redelivered reports whether the broker has delivered this message before (AMQP redelivered).
 	Redelivered bool
-	// Mended is what had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply;
+	// Mended is damage that was repaired so that the message could be read, such as names that are not UTF-8 or tables nested too deeply;
 	// mostly empty. If the handler fails on such a message, it is parked as undecodable at once.
 	Mended string
 
@@ -165,7 +165,7 @@ const (
 	partsAt = sizesAt + 4*partCount
 )
 
-var errShortBatch = kind(ErrFault.Code, "a batch is cut short; this is a mistake in retryrmq")
+var errShortBatch = kind(ErrFault.Code, "a batch is cut short; this is a bug in retryrmq")
 
 // Reads a batch. Each message has its own memory: a handler may keep one for long, and that must not keep the others.
 func readBatch(batch []byte, queue string) ([]*Message, error) {

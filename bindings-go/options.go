@@ -123,7 +123,7 @@ func Priority(n int) Option {
 	}
 }
 
-// Concurrency sets how many handlers run at a time; 16 by default.
+// Concurrency sets how many handlers run at a time: 1 to 100 000; 16 by default.
 func Concurrency(n int) Option {
 	return counted("Concurrency", "concurrency", n, 100_000)
 }
@@ -134,7 +134,7 @@ func HandlerTimeout(d time.Duration) Option {
 	return lasting("HandlerTimeout", "handler_timeout", d)
 }
 
-// NoParking drops messages that are given up, instead of parking them: they are acknowledged and lost. It needs [DLX].
+// NoParking acknowledges and drops messages that are given up, instead of parking them. It needs [DLX].
 func NoParking() Option {
 	return func(p *plan) error {
 		p.given["park"] = false
@@ -142,9 +142,9 @@ func NoParking() Option {
 	}
 }
 
-// Pause stops taking messages for the time d when more than the share failures (0 to 1) of the last window attempts failed. After the pause,
-// one message is taken as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins. A zero stands for the default:
-// 0.5, 20, 30 seconds. Without this option there is no pause.
+// Pause stops taking messages for the time d when more than the share failures of the last window attempts failed. After the pause, one message
+// is taken as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins. failures is at least 0 and below 1, window at
+// most 10 000, d at most 365 days. A zero stands for the default: 0.5, 20, 30 seconds. Without this option there is no pause.
 func Pause(failures float64, window int, d time.Duration) Option {
 	return func(p *plan) error {
 		budget := native.Given{}
@@ -187,7 +187,7 @@ func OnEvent(f func(Event)) Option {
 	}
 }
 
-// Events sends every event to ch. As signal.Notify, it does not wait, so give the channel a buffer. If the buffer is full, events are dropped,
+// Events sends every event to ch. Like signal.Notify, it does not block, so give the channel a buffer. If the buffer is full, events are dropped,
 // with a warning in the log. The channel is not closed; do not close it before Consume returns.
 func Events(ch chan<- Event) Option {
 	return func(p *plan) error {
@@ -223,8 +223,8 @@ func OnReady(f func()) Option {
 // several times; any of the functions can decide. For a single error there is [Permanent].
 //
 // f is called on the goroutines of handlers, many at a time. If it panics, it decides nothing, and the panic is logged as an error. If it does
-// not return, its message is held up, or with a [HandlerTimeout] the next attempt of that message. It is not called for an error that wraps
-// itself.
+// not return, the message stays unsettled. With a [HandlerTimeout] it is settled without f, at the latest 10 seconds (or one more handler timeout,
+// if longer) after the deadline. f is not called for an error that wraps itself.
 func Fatal(f func(error) bool) Option {
 	return func(p *plan) error {
 		if f == nil {
@@ -258,12 +258,12 @@ func DrainTimeout(d time.Duration) Option {
 	return lasting("DrainTimeout", "drain_timeout", d)
 }
 
-// CrashLimit sets after how many crashes of its consumer a message is parked as delivery-limit; 10 by default.
+// CrashLimit sets after how many crashes of its consumer a message is parked as delivery-limit: 1 to 1 000 000; 10 by default.
 func CrashLimit(n int) Option {
 	return counted("CrashLimit", "crash_limit", n, 1_000_000)
 }
 
-// DeferLimit sets after how many deferrals a message is parked as exhausted; 1000 by default.
+// DeferLimit sets after how many deferrals a message is parked as exhausted: 1 to 1 000 000; 1000 by default.
 func DeferLimit(n int) Option {
 	return counted("DeferLimit", "defer_limit", n, 1_000_000)
 }

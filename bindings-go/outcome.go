@@ -51,7 +51,8 @@ func (a *after) end(ending *native.Ending) {
 
 type permanent struct{ err error }
 
-// Permanent returns err, marked as one that no retry can fix: the message is parked at once as fatal. Without [DLX] it is rejected.
+// Permanent marks err as one that no retry can fix ("fatal" in the other languages): the message is parked at once as fatal. Without [DLX] it is
+// rejected.
 //
 // Permanent(nil) is nil, and nil ACKNOWLEDGES the message. To park one without an error, use [Park].
 func Permanent(err error) error {
@@ -69,7 +70,8 @@ func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 type deferral struct{ delay time.Duration }
 
 // Defer returns an error that defers the message: it is delivered again after d, and uses up no attempt. After [DeferLimit] deferrals it is
-// parked. Without [DLX] the consumer holds the message, for at most a minute, and puts a copy at the tail of its queue. The error is never nil.
+// parked as exhausted. Without [DLX] the consumer holds the message for at most a minute, then publishes a copy to the tail of its queue; after
+// [DeferLimit] deferrals it is rejected. The error is never nil.
 //
 // A d shorter than a millisecond and not 0 has no unit: then the attempt has failed. Without [DLX] it is only logged.
 func Defer(d time.Duration) error { return &deferral{d} }
@@ -210,7 +212,7 @@ func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending)
 	log.say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
 		"message", m, "reason", refused)
 	if again != nil {
-		log.say(slog.LevelError, "retryrmq: a message could not be settled; it comes again after the consumer's end",
+		log.say(slog.LevelError, "retryrmq: a message could not be settled; it is redelivered after the consumer's end",
 			"message", m, "reason", again)
 	}
 }
@@ -218,7 +220,7 @@ func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending)
 // The text of an error. A user's Error method may panic.
 func text(err error) (said string) {
 	if safely(func() { said = err.Error() }) != nil {
-		return fmt.Sprintf("<the text of %T cannot be had: its Error method panics>", err)
+		return fmt.Sprintf("<no error text: the Error method of %T panics>", err)
 	}
 	if said == "" {
 		said = typeName(reflect.TypeOf(err))

@@ -20,7 +20,7 @@ func (p *panicked) Error() string { return "panic: " + p.text() }
 // The value of the panic as text, as far as it can be shown.
 func (p *panicked) text() (said string) {
 	if safely(func() { said = shown(p.value) }) != nil {
-		said = fmt.Sprintf("<a %T, whose text cannot be had>", p.value)
+		said = fmt.Sprintf("<no panic text: printing the %T panics>", p.value)
 	}
 	return said
 }

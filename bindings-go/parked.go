@@ -69,14 +69,15 @@ type ParkedMessage struct {
 // Replay publishes a copy of the message to the tail of its Home queue, and acknowledges the parked one after the confirm. The copy's retries
 // count from the start. The first replay to a queue takes two seconds. Call it before the loop that showed the message ends.
 //
-// It returns [ErrUnroutable] if the queue does not exist, and the errors of publishing: the message stays parked. After [ErrConnectionLost] it is
-// still parked, and may also be in the work queue. If ctx ends first, its error is returned; the replay is still completed, so that the message
+// It returns [ErrUnroutable] if the queue does not exist, and the errors of publishing: the message stays parked. It returns [ErrInvalidOption] if
+// the message was already replayed or dropped, or could not be read as it is (see [Message.Mended]). After [ErrConnectionLost] it is still
+// parked, and may also be in the work queue. If ctx ends first, its error is returned; the replay is still completed, so that the message
 // is not in both queues.
 func (p *ParkedMessage) Replay(ctx context.Context) error {
 	return p.settle(ctx, (*native.Walk).Replay)
 }
 
-// ReplayTo is as [ParkedMessage.Replay], to a queue of your choice. It returns [ErrInvalidOption] for a waiting or parking queue.
+// ReplayTo is like [ParkedMessage.Replay], to a queue of your choice. It returns [ErrInvalidOption] also for a waiting or parking queue.
 func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
 	if err := checkText("queue", queue); err != nil {
 		return err
@@ -86,8 +87,10 @@ func (p *ParkedMessage) ReplayTo(ctx context.Context, queue string) error {
 	})
 }
 
-// Drop drops the message for good (AMQP basic.ack). Call it before the loop that showed the message ends. If ctx ends first, its error is
-// returned, and the message may still be dropped.
+// Drop drops the message for good (AMQP basic.ack). Call it before the loop that showed the message ends.
+//
+// It returns [ErrInvalidOption] if the message was already replayed or dropped. After [ErrConnectionLost] it may still be parked. If ctx ends
+// first, its error is returned, and the message may still be dropped.
 func (p *ParkedMessage) Drop(ctx context.Context) error { return p.settle(ctx, (*native.Walk).Discard) }
 
 func (p *ParkedMessage) settle(ctx context.Context, begin func(*native.Walk, uint64) (*native.Operation, error)) error {

@@ -41,7 +41,7 @@ func TestAReservedNameIsConsumedWhenItIsSaidTwice(t *testing.T) {
 		}
 		// Only the option's name is put in Go's words.
 		err = conn.Consume(t.Context(), "retry.parked", handler)
-		if err == nil || !strings.Contains(err.Error(), "name `retry`, ") {
+		if err == nil || !strings.Contains(err.Error(), "consume `retry`, ") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -37,10 +37,10 @@ func (s setting) String() string { return s.name + "=" + s.value }
 // Fixed waits the same time before every retry; 5 retries by default.
 func Fixed(delay time.Duration) Policy { return Policy{shape: "fixed", delays: []time.Duration{delay}} }
 
-// Linear waits longer by step before each further retry, up to 5 minutes; 5 retries by default. A step of zero stands for the default, a
-// second.
-func Linear(first, step time.Duration) Policy {
-	policy := Policy{shape: "linear", delays: []time.Duration{first}}
+// Linear waits initial before the first retry, and longer by step before each further one, up to 5 minutes; 5 retries by default. A step of
+// zero stands for the default, a second.
+func Linear(initial, step time.Duration) Policy {
+	policy := Policy{shape: "linear", delays: []time.Duration{initial}}
 	if step == 0 {
 		return policy
 	}
@@ -52,10 +52,10 @@ func List(delays ...time.Duration) Policy {
 	return Policy{shape: "list", delays: append([]time.Duration(nil), delays...)}
 }
 
-// Exponential waits first before the first retry, and four times as long before each further one, up to most; 5 retries by default. most must
-// not be shorter than first. [Policy.Factor] changes the four.
-func Exponential(first, most time.Duration) Policy {
-	return Policy{shape: "exponential", delays: []time.Duration{first}}.lasting("max", most)
+// Exponential waits initial before the first retry, and multiplies the delay by 4 for each further one, up to limit; 5 retries by default. limit
+// must not be shorter than initial. [Policy.Factor] changes the multiplier.
+func Exponential(initial, limit time.Duration) Policy {
+	return Policy{shape: "exponential", delays: []time.Duration{initial}}.lasting("max", limit)
 }
 
 // ParsePolicy parses the text form of a policy, which is the same in every language:

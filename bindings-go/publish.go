@@ -24,17 +24,18 @@ type Publishing struct {
 	Optional bool
 	// Transient: the message does not survive a restart of the broker (AMQP delivery-mode 1).
 	Transient bool
-	// MessageID is the message's id. A consumer recognises a redelivery of a handled message by it.
+	// MessageID is the message's id. A consumer recognises a redelivery of a handled message by it. At most 255 bytes; a longer id is an error.
 	MessageID string
 	// ContentType is a MIME type such as application/json.
 	ContentType string
 	// ContentEncoding is an encoding such as gzip.
 	ContentEncoding string
-	// CorrelationID is for replies.
+	// CorrelationID is for replies: the id that links a reply to its request.
 	CorrelationID string
-	// ReplyTo is for replies.
+	// ReplyTo is for replies: the queue that the reply goes to.
 	ReplyTo string
-	// Expiration: after this time in a queue the broker drops or dead-letters the message. Rounded up to milliseconds; 0 for never.
+	// Expiration: after this time in a queue the broker drops or dead-letters the message. Rounded up to whole milliseconds, at
+	// most 3650 days; 0 for never.
 	Expiration time.Duration
 	// Priority is 0 to 255.
 	Priority uint8
@@ -51,8 +52,9 @@ type Publishing struct {
 // Publish publishes a message and waits until the broker has confirmed it (publisher confirms).
 //
 // [ErrUnroutable] means that no queue takes it; [ErrTooLarge], [ErrAccessRefused] and [ErrInvalidOption] mean that something must change first:
-// it was not stored then. After [ErrNotConfirmed], [ErrTimeout] or [ErrConnectionLost] it may have been stored: publish it again. If ctx ends
-// first, its error is returned, and the message may still be published.
+// it was not stored then. After [ErrNotConfirmed], [ErrTimeout] or [ErrConnectionLost] it may have been stored: publish it again. With a
+// Delay: [ErrQueueNotFound], [ErrMismatch] or [ErrStrategyRefused] if there is no queue to wait in; the message was not stored. After
+// [Conn.Close]: [ErrClosed]. If ctx ends first, its error is returned, and the message may still be published.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -106,7 +108,7 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 	}
 	if !p.Timestamp.IsZero() {
 		if p.Timestamp.Unix() < 0 {
-			return nil, badOption("`Timestamp` lies before 1970, which AMQP cannot say")
+			return nil, badOption("`Timestamp` is before 1970, which AMQP cannot represent")
 		}
 		o.Timestamp = to(uint64(p.Timestamp.Unix()))
 	}

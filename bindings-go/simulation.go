@@ -52,7 +52,7 @@ const (
 // Whether NewSimulation made it: a nil or zero Simulation cannot be used.
 func (s *Simulation) isMade() bool { return s != nil && s.simulation != nil }
 
-var errNotMade = badOption("this is no simulation; retryrmq.NewSimulation makes one")
+var errNotMade = badOption("this Simulation was not created by NewSimulation")
 
 // The header by which a simulation recognises its messages.
 const simulated = "retryrmq-simulated"

@@ -16,9 +16,9 @@ type Stats struct {
 	Parked uint64
 	// HandedOver: failed messages handed over to the service, whose policy decides.
 	HandedOver uint64
-	// Rejected: messages rejected because the consumer has no retries.
+	// Rejected: failed messages rejected without requeue, because [DLX] is not set.
 	Rejected uint64
-	// Detoured: messages that came back without an answer, sent on a detour so that the crash is counted.
+	// Detoured: messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.
 	Detoured uint64
 	// AlreadyHandled: redeliveries of handled messages, acknowledged and not handled again.
 	AlreadyHandled uint64
@@ -28,7 +28,7 @@ type Stats struct {
 	Stale uint64
 	// PublishFailures: copies that could not be stored at once.
 	PublishFailures uint64
-	// Reconnects: how often the consumer resumed after a lost connection.
+	// Reconnects: how often the consumer consumed again after a lost connection or channel.
 	Reconnects uint64
 	// Pauses: how often the consumer paused because too many attempts failed.
 	Pauses uint64

@@ -89,7 +89,7 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 		return append(be.AppendUint32(append(out, 'x'), uint32(len(v))), v...), nil
 	case time.Time:
 		if v.Unix() < 0 {
-			return nil, badOption("`%s[%q]` lies before 1970, which AMQP cannot say", path, name)
+			return nil, badOption("`%s[%q]` is before 1970, which AMQP cannot represent", path, name)
 		}
 		return be.AppendUint64(append(out, 'T'), uint64(v.Unix())), nil
 	case Table:
@@ -111,7 +111,7 @@ func appendValue(out []byte, value any, path, name string, depth int) ([]byte, e
 			return out, nil
 		})
 	}
-	return nil, badOption("`%s[%q]` is a %T, which AMQP cannot say; the types are those of retryrmq.Table", path, name, value)
+	return nil, badOption("`%s[%q]` is a %T, which AMQP cannot represent; use a type of retryrmq.Table", path, name, value)
 }
 
 func appendNested(out []byte, tag byte, write func([]byte) ([]byte, error)) ([]byte, error) {

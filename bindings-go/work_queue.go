@@ -8,7 +8,8 @@ import (
 )
 
 // WorkQueue sets how the work queue is created if it is missing: a word, or a map with exactly its arguments, empty for none. An existing queue
-// is used as it is; only [DeadLetter] and [Native] compare its arguments. Everyone who declares the queue must use the same arguments; others are refused with 406.
+// is used as it is; only [DeadLetter] and [Native] compare its arguments. Everyone who declares the queue must use the same arguments; others
+// are refused with 406.
 //
 //	retryrmq.WorkQueue(retryrmq.Classic)                         // or Quorum, the default: messages the broker gives up on are parked
 //	retryrmq.WorkQueue(retryrmq.Table{"x-max-priority": 10})     // as its publisher declares it

@@ -141,7 +141,7 @@ func TestAWorkQueueThatCannotBeMadeSaysWhy(t *testing.T) {
 		"which are 60000":           retryrmq.WorkQueue(retryrmq.Table{"x-message-ttl": time.Minute}),
 		"stream cannot be":          retryrmq.WorkQueue(retryrmq.Table{"x-queue-type": "stream"}),
 		"255":                       retryrmq.WorkQueue(retryrmq.Table{strings.Repeat("x", 256): 1}),
-		"`WorkQueue` needs `DLX`: ": nil,
+		"`WorkQueue` needs `DLX`, ": nil,
 	} {
 		options := append(dlx, option)
 		if option == nil {

@@ -244,7 +244,7 @@ func (w *workers) take() {
 	}
 }
 
-// Gives back what could not be read: nobody else knows it. It comes again at once, so after a fault there is a pause.
+// Gives back what could not be read: nobody else knows it. It is redelivered at once, so after a fault there is a pause.
 func (w *workers) afterTaking(unreadable native.Tokens, err error) {
 	w.sayFault(err)
 	if unreadable.Len() > 0 {

@@ -88,7 +88,7 @@ struct Reader<'a> {
 }
 
 fn cut_short() -> Refusal {
-    Refusal::option("`headers` is cut short; this is a mistake in retryrmq")
+    Refusal::option("`headers` is cut short; this is a bug in retryrmq")
 }
 
 impl<'a> Reader<'a> {

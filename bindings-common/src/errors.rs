@@ -36,7 +36,7 @@ impl Refusal {
     pub fn broken() -> Self {
         Self::new(
             "error",
-            "this was begun and broke off by a fault of retryrmq itself; whether it was done is not known",
+            "a bug in retryrmq interrupted this operation; it may or may not have taken effect",
         )
     }
 }

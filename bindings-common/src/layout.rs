@@ -170,7 +170,7 @@ fn properties(out: &mut Vec<u8>, properties: &BasicProperties) {
 /// The last failures that the headers of a message tell of, oldest first.
 ///
 /// # Errors
-/// As [`read_table`](amqp_table::read_table): never for headers of this layout.
+/// Those of [`read_table`](amqp_table::read_table): never for headers of this layout.
 pub fn history(headers: &[u8]) -> Result<Vec<HistoryEntry>, Refusal> {
     Ok(HistoryEntry::read(&amqp_table::read_table(headers)?))
 }

@@ -150,8 +150,8 @@ impl Options {
     /// So a new option is named only here and where users write it, not in between.
     ///
     /// # Errors
-    /// As [`Consumer::validate`], those of parsing policies, rules, strategies and arguments, and `invalid_option` for an object that this
-    /// version does not know.
+    /// Those of [`Consumer::validate`], those of parsing policies, rules, strategies and arguments, and `invalid_option` for an object that
+    /// this version does not know.
     pub fn read(given: &str) -> Result<Self, Refused> {
         let given: Given = serde_json::from_str(given)
             .map_err(|why| Refusal::option(format!("the options cannot be read: {why}")))?;

@@ -141,8 +141,8 @@ fn code(name: &str) -> String {
 
 fn options() -> String {
     let mut out = format!(
-        "# Options\n\n{MADE}\n\nThe options of a consumer are the same in every language, in this order. All are checked at the call. What only the \
-         broker can check is checked\nwhen the consumer starts, before it receives a message.\n\n| option | default | what it does |\n|---|---|---|\n"
+        "# Options\n\n{MADE}\n\nConsumers have the same options in every language; the few exceptions are listed at the end. All options are checked at the \
+         call. What only the broker\ncan check is checked when the consumer starts, before it receives a message.\n\n| option | default | what it does |\n|---|---|---|\n"
     );
     for (option, usual, meaning) in table::options() {
         let usual = if usual.is_empty() {
@@ -153,7 +153,7 @@ fn options() -> String {
         let _ = writeln!(out, "| {} | {usual} | {meaning} |", code(option));
     }
     out.push_str(
-        "\nA duration is the language's own type, or a text such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are the same texts \
+        "\nA duration is the language's own type, or a string such as `250ms`, `5m` or `1h30m`. [Policies, rules and strategies](policies.md) are the same\nstrings \
          in all languages.\n\n## Names in each language\n\n| option | Rust | Python | Node | Go | the command |\n|---|---|---|---|---|---|\n",
     );
     for (option, ..) in table::options() {
@@ -170,9 +170,10 @@ fn options() -> String {
         );
     }
     out.push_str(
-        "\nIn Rust these are methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. In Go they are functions (`DLX()`); `NoParking()` and `NoDeclare()` turn off what is on by default.\n\
-         Some options exist in one language only. Rust: `error_type` names types of errors. Node: `keepAlive` decides whether the consumer keeps the process alive, and `signal` is an `AbortSignal`.\n\
-         Go: `Events` sends events to a channel, and `OnReady` is called when the consumer has subscribed. The command: `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after`.\n",
+        "\nIn Rust these are methods of `Consumer` (`.dlx(true)`); both limits are fields of `Limits`. In Go they are functions (`DLX()`); `NoParking()` and\n\
+         `NoDeclare()` turn off what is on by default. Some options exist in one language only. Rust: `error_type` names types of errors. Node: `keepAlive`\n\
+         decides whether the consumer keeps the process alive, and `signal` is an `AbortSignal`. Go: `Events` sends events to a channel, and `OnReady` is\n\
+         called when the consumer has subscribed. The command: `--http`, `--count`, `--idle`, `--grace` and `--max-retry-after`.\n",
     );
     out
 }
@@ -186,8 +187,9 @@ fn events() -> String {
     );
     let mut out = format!(
         "# Events\n\n{MADE}\n\nA consumer sends events about its messages to its listener. Every event has the name of its queue; the table shows its other fields.\nIn Python, \
-         Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\nThe error \
-         of an attempt has at most 1024 bytes, as on the message: the middle of a longer text is left out.\n\n| event | when | other fields |\n|---|---|---|\n"
+         Node and Go up to {EVENTS} events wait for each slow listener. Further events for that listener are dropped, and the log says how many.\nIn Rust the \
+         listener runs on the task that acknowledges messages, so it must return at once. Go's `Events` has only the buffer of its channel.\nThe error of an attempt \
+         has at most 1024 bytes, as on the message: the middle of a longer text is left out.\n\n| event | when | other fields |\n|---|---|---|\n"
     );
     for (event, said) in table::events() {
         let said: Vec<_> = said
@@ -231,8 +233,8 @@ fn events() -> String {
     out.push_str("\n## The log\n\nEach attempt that did not succeed is logged with one line, the same in every language, at these levels. For example:\n\n| what happened to the message | level | line |\n|---|---|---|\n");
     for (what, level, line) in table::lines() {
         let what = match what {
-            "dropped" => "given up and dropped".to_owned(),
-            "lost" => "delivered again, because the connection was lost".to_owned(),
+            "dropped" => "dropped, because `park` is off".to_owned(),
+            "lost" => "redelivered, because the connection was lost".to_owned(),
             what => what.replace('_', " "),
         };
         let _ = writeln!(out, "| {what} | {level} | `` {line} `` |");
@@ -245,12 +247,12 @@ fn events() -> String {
     );
     let _ = writeln!(
         out,
-        "\nThese lines go to `tracing` in Rust, with the target `{target}`; to `logging` in Python, with the logger `{}`; to `slog` in Go, with the\n\
-         attribute `module={}`. Pick or silence them by that. In Node they go to the logger of `setLogger`, without one from `warn` on to the console, and \
-         begin with\n`retryrmq: attempt`.\n\n\
-         In Python and Go a line that its logger would drop is not made: a storm of failures has thousands a second. A level that is set later is noticed within\n\
-         a tenth of a second or at the next line, so the first lines of retries after a change from `warn` to `info` may be missing. Node makes these lines for\n\
-         a logger of `setLogger`.",
+        "\nRust sends these lines to `tracing` (target `{target}`), Python to the logger `{}`, Go to `slog` (attribute `module={}`).\n\
+         Filter by these names. Node sends them to the logger given to `setLogger`, with the prefix `retryrmq: `; without such a logger, only warnings and\n\
+         errors go to the console.\n\n\
+         Python and Go do not format lines that the logger would drop, because a storm of failures produces thousands a second. If you change the level while\n\
+         the program runs, it takes effect at the next line or within a tenth of a second; a few lines may be missing. Node formats lines below `warn` only if\n\
+         `setLogger` was given a logger.",
         target.replace("::", "."),
         target.trim_start_matches("retryrmq::"),
     );
@@ -276,14 +278,14 @@ fn errors() -> String {
         source("bindings-go/errors.go"),
     );
     let mut out = format!(
-        "# Errors\n\n{MADE}\n\nAn error has a `code`, the same in every language, and a sentence that says what to change. No error means that a message was \
-         lost:\na message that was not acknowledged stays in its queue. No error contains a password.\n\n| code | what is wrong | if you try again |\n|---|---|---|\n"
+        "# Errors\n\n{MADE}\n\nAn error has a `code`, the same in every language, and a message that says what to change. None of these errors means that a delivered \
+         message was\nlost: a message that was not acknowledged stays in its queue. None contains a password.\n\n| code | what is wrong | if you try again |\n|---|---|---|\n"
     );
     for kind in ErrorKind::ALL {
         let again = if kind.is_transient() {
-            "may succeed"
+            "may succeed once the cause is gone"
         } else if kind.is_permanent() {
-            "fails until somebody changes something"
+            "fails until you fix the cause"
         } else {
             "depends"
         };
@@ -323,9 +325,10 @@ fn errors() -> String {
         );
     }
     out.push_str(
-        "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Errors about options are also `ValueError` or `TypeError` in Python, and\n\
-         `RangeError` or `TypeError` in Node. `forked` is about a fork of the process, which is detected in Python.\n\nThe code `error` stands for a \
-         fault of retryrmq itself, and what was begun may have been done. It is `RetryRmqError` itself in Python and Node, and `ErrFault` in Go.\n",
+        "\nAll are `retryrmq::Error` in Rust, `RetryRmqError` in Python and Node, `*retryrmq.Error` in Go. Errors about options are also `ValueError` or\n\
+         `TypeError` in Python, and `RangeError` or `TypeError` in Node. `forked` is reported in Rust and Python, which can be forked while they run.\n\n\
+         The code `error` means a bug in retryrmq. The operation may or may not have completed. It is `RetryRmqError` itself in Python and Node, and `ErrFault`\n\
+         in Go.\n",
     );
     out
 }

@@ -22,7 +22,7 @@ pub fn seconds(option: &str, seconds: f64) -> Result<Duration, Refusal> {
 /// Milliseconds as a duration. `option` names it in errors.
 ///
 /// # Errors
-/// As [`seconds`].
+/// Those of [`seconds`].
 pub fn milliseconds(option: &str, ms: f64) -> Result<Duration, Refusal> {
     Duration::try_from_secs_f64(ms / 1000.0).map_err(|_| refused(option, &format!("{ms} ms")))
 }

@@ -57,22 +57,22 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "concurrency",
             usual.handlers().to_string(),
-            "How many handlers run at the same time. In Python 1 for a `def` handler. In the command 1, and `prefetch` is twice that.",
+            "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, whose default `prefetch` is 2 × `concurrency`.",
         ),
         (
             "handler_timeout",
             usual.limit().map_or_else(String::new, format_duration),
-            "How long a handler may take; after that the attempt has failed. At most 365 days. With `--http` 30 s.",
+            "How long a handler may take. If it takes longer, the attempt fails. At most 365 days. The default with `--http` is 30 s.",
         ),
         (
             "park",
             "on".into(),
-            "Whether messages that are given up are parked. If off, they are acknowledged and deleted. Needs `dlx`.",
+            "Whether messages that will not be retried again are parked. If off, they are acknowledged and dropped. Needs `dlx`.",
         ),
         (
             "pause",
             pause,
-            "Stops taking messages for a while when too many attempts fail: the share of failures, among how many attempts, for how long.",
+            "Off by default. If on, the consumer stops taking messages for 30 s when more than 0.5 of the last 20 attempts failed. All three numbers can be set.",
         ),
         (
             "on_event",
@@ -102,7 +102,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "drain_timeout",
             format_duration(usual.last_call()),
-            "How long closing waits for running handlers. After that, the messages that they hold are requeued. Copies on their way get up to two seconds more. At most 365 days.",
+            "How long closing waits for running handlers. After that, the messages that they hold are requeued. Copies that the broker has not confirmed yet get up to three seconds more. At most 365 days.",
         ),
         (
             "crash_limit",

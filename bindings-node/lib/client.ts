@@ -47,7 +47,7 @@ export interface ConnectOptions {
 let clientOf: (connected: NativeClient, credentials: number | undefined) => Client
 
 /**
- * A client of one broker or cluster. It holds two connections; each is re-made in the background when it is lost.
+ * A client of one broker or cluster. It holds two connections, and reconnects each in the background when it is lost.
  *
  * The client itself does not keep the process alive. Its consumers do, and so do calls that wait for an answer.
  */
@@ -128,9 +128,11 @@ export class Client {
    *
    * Rejects with {@link UnroutableError} if no queue takes it, and with {@link TooLargeError} or {@link AccessRefusedError} if something
    * must change first: it was not stored then. After {@link NotConfirmedError}, {@link BrokerTimeoutError} or
-   * {@link ConnectionLostError} it may have been stored: publish it again. Rejects for options that cannot work, too; it never throws.
+   * {@link ConnectionLostError} it may have been stored: publish it again. With `delay`: {@link QueueNotFoundError},
+   * {@link MismatchError} or {@link StrategyRefusedError} if there is no queue to wait in; the message was not stored. After
+   * {@link close}: {@link ClosedError}. It also rejects for options that cannot work; it never throws.
    *
-   * Messages are sent in the order of the calls, also when they are not awaited one by one. While the client closes, handlers may
+   * Messages without a delay are sent in the order of the calls, even if the calls overlap. While the client closes, handlers may
    * still publish.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
@@ -158,12 +160,12 @@ export class Client {
     return this.trouble() === null
   }
 
-  /** Why a connection is not open: the error of the last try to re-make it. `null` if both are open. */
+  /** Why a connection is not open: the error of the last attempt to reconnect. `null` if both are open. */
   trouble(): string | null {
     return this.#native.trouble()
   }
 
-  /** How often a connection of this client was lost and re-made. */
+  /** How often a connection of this client was lost and reconnected. */
   get reconnects(): number {
     return this.#native.reconnects
   }
@@ -175,7 +177,8 @@ export class Client {
 
   /**
    * All metrics of this client in the OpenMetrics text format, which Prometheus reads. Serve them with the content type
-   * `application/openmetrics-text; version=1.0.0; charset=utf-8`. The number of parked messages is as old as the previous call.
+   * `application/openmetrics-text; version=1.0.0; charset=utf-8`. The number of parked messages is the one at the previous
+   * call.
    */
   metricsText(): string {
     return this.#native.metricsText()
@@ -251,7 +254,7 @@ export class Client {
     }
   }
 
-  /** As {@link close}. */
+  /** Like {@link close}. */
   declare readonly [Symbol.asyncDispose]: () => Promise<void>
 
   static {
@@ -278,7 +281,7 @@ function urlText(url: unknown): string {
  * (`amqp://user:password@one,two,three/vhost`), and `url` may be an array of URLs; the client uses any host that answers.
  *
  * Rejects with {@link UnreachableError}, {@link AuthenticationFailedError}, {@link VhostNotFoundError}, {@link TlsFailedError} or
- * {@link BrokerTimeoutError}, and for an unusable URL or option. It never throws. Once connected, a lost connection is re-made in the
+ * {@link BrokerTimeoutError}, and for an unusable URL or option. It never throws. Once connected, the client reconnects in the
  * background.
  *
  *     const rmq = await connect('amqp://localhost')

@@ -44,9 +44,9 @@ export interface Stats {
   parked: number
   /** Failed messages handed over to the service, whose policy decides. */
   handedOver: number
-  /** Messages rejected because the consumer has no retries. */
+  /** Failed messages rejected without requeue, because `dlx` is off. */
   rejected: number
-  /** Messages that came back without an answer, sent on a detour so that the crash is counted. */
+  /** Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted. */
   detoured: number
   /** Redeliveries of handled messages, acknowledged and not handled again. */
   alreadyHandled: number
@@ -56,7 +56,7 @@ export interface Stats {
   stale: number
   /** Copies that could not be stored at once. */
   publishFailures: number
-  /** How often the consumer resumed after a lost connection. */
+  /** How often the consumer consumed again after a lost connection or channel. */
   reconnects: number
   /** How often the consumer paused because too many attempts failed. */
   pauses: number
@@ -76,10 +76,10 @@ export class Consumer extends EventEmitter<Events> {
   /**
    * Resolves when the consumer has ended; does not close it. Waiting for it does not keep the process alive, but the consumer does, see
    * {@link Consumer.unref}. Rejects with the error if the client has ended by itself, see `endWhenRefused`, and with a
-   * `ClosedError` if a defect of retryrmq has ended the consumer.
+   * `ClosedError` if a bug in retryrmq has ended the consumer.
    */
   readonly closed: Promise<void>
-  /** Resolves at the end; rejects if that was a defect. */
+  /** Resolves at the end; rejects if that was a bug. */
   readonly #end: Promise<void>
   readonly #subscription: Subscription
   readonly #workers: Workers
@@ -174,12 +174,12 @@ export class Consumer extends EventEmitter<Events> {
     }
   }
 
-  /** As {@link close}, without a promise. Its error is that of `closed`. */
+  /** Like {@link close}, without a promise. Its error is that of `closed`. */
   #drain(): void {
     this.close().catch(() => {})
   }
 
-  /** Ends now, without waiting for handlers: their `signal` aborts, and their messages are delivered again. */
+  /** Ends now. The `signal` of running handlers aborts. Their messages are delivered again, which counts as a delivery. */
   stop(): void {
     if (this.#ended) return
     this.#workers.stop()
@@ -189,7 +189,7 @@ export class Consumer extends EventEmitter<Events> {
     this.#end.then(release, release)
   }
 
-  /** As {@link close}. */
+  /** Like {@link close}. */
   declare readonly [Symbol.asyncDispose]: () => Promise<void>
 
   static {
@@ -216,7 +216,7 @@ export class Consumer extends EventEmitter<Events> {
     try {
       read = event(row)
     } catch (error) {
-      log('error', `an event cannot be told: ${shown(error)}: ${row.slice(0, 1024)}`)
+      log('error', `an event could not be decoded: ${shown(error)}: ${row.slice(0, 1024)}`)
       return
     }
     this.#tell(read)

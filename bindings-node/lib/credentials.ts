@@ -14,7 +14,10 @@ export interface Login {
   user: string
   /** A password, or a token. If the token is a JWT, its lifetime is read from `exp`. */
   password: string
-  /** How long from now the broker accepts it. Before that time ends, the function is called again and the connections are renewed. */
+  /**
+   * How long from now until the password expires. Before that, the function is called again and the connections are renewed. Omitted: it does not
+   * expire, unless it is a JWT with `exp`.
+   */
   expiresIn?: Duration
 }
 
@@ -23,7 +26,7 @@ export interface Login {
  * expires. The login is used at once and not kept.
  *
  * If the function throws, rejects, returns something else or takes longer than 20 seconds, the login has failed. `connect` then rejects
- * with an {@link AuthenticationFailedError}; a lost connection is tried again, with another call. The texts of its errors are shown and
+ * with an {@link AuthenticationFailedError}; a lost connection is tried again, with another call. The messages of its errors are shown and
  * logged, so they must not contain a password.
  *
  * The client cannot end a call that hangs. While eight calls have not ended, the function is not called again, and the login fails. So pass
@@ -33,11 +36,11 @@ export interface Login {
 export type Credentials = (context: { readonly signal: AbortSignal }) => Login | PromiseLike<Login>
 
 const KNOWN = ['user', 'password', 'expiresIn']
-/** The most calls that may run at a time. Two or three are needed; further ones hang, perhaps for ever. */
+/** The most calls that may run at a time. Two or three are needed; further ones hang, perhaps forever. */
 const MOST_CALLS = 8
 /** Why a call is to end. */
 const WITHDRAWN = 'nobody awaits this login any more: the client was closed, or 20 seconds are over'
-/** The most of an error's text that is shown. */
+/** The most of an error's message that is shown. */
 const MOST_TEXT = 1024
 
 /** Registers the function with the bridge, and returns its number. It runs in the asynchronous context of this call. @internal */
@@ -91,7 +94,7 @@ function lifetime(expiresIn: Duration): number {
   try {
     return milliseconds(expiresIn, 'expiresIn')
   } catch {
-    throw new InvalidOptionError("`expiresIn` must be a number of milliseconds or a text such as '5m'")
+    throw new InvalidOptionError("`expiresIn` must be a number of milliseconds or a string such as '5m'")
   }
 }
 

@@ -1,9 +1,9 @@
-/** Durations: milliseconds, or a text such as `"5s"`. */
+/** Durations: milliseconds, or a string such as `"5s"`. */
 
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import { native } from './native.js'
 
-/** Milliseconds, or a text such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
+/** Milliseconds, or a string such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
 export type Duration = number | string
 
 /** A thousand years, the core's limit for texts. Longer durations are cut to it. */
@@ -19,7 +19,7 @@ export function milliseconds(value: Duration, option: string): number {
   if (typeof value === 'string') return asked(() => native.parseDuration(value), option)
   if (typeof value !== 'number') {
     throw new InvalidTypeError(
-      `\`${option}\` must be a number of milliseconds or a text such as '5s', not ${kind(value)}`,
+      `\`${option}\` must be a number of milliseconds or a string such as '5s', not ${kind(value)}`,
     )
   }
   if (!Number.isFinite(value) || value < 0) {

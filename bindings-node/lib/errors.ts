@@ -83,7 +83,7 @@ export class InvalidPolicyError extends RangeError {
   }
 }
 
-/** The broker's address cannot be used: unknown scheme, missing host, port out of range. */
+/** The broker's address cannot be used: unknown scheme, missing host, port out of range, or hosts of different clusters. */
 export class InvalidUrlError extends RangeError {
   readonly code = 'invalid_url'
   /** @internal */
@@ -94,12 +94,15 @@ export class InvalidUrlError extends RangeError {
   }
 }
 
-/** Nothing answers at the address, or it does not speak AMQP 0-9-1. */
+/**
+ * No usable connection: nothing answers, it is not AMQP 0-9-1, the broker is still starting, or its limit of connections or channels is
+ * reached.
+ */
 export class UnreachableError extends RetryRmqError {
   override readonly code = 'unreachable'
 }
 
-/** The broker refused the user or the password (AMQP 403), or a password file or the `credentials` function failed. */
+/** The broker refused the login (AMQP 403 while connecting), or the password file or the `credentials` function failed. */
 export class AuthenticationFailedError extends RetryRmqError {
   override readonly code = 'authentication_failed'
 }
@@ -114,22 +117,25 @@ export class VhostNotFoundError extends RetryRmqError {
   override readonly code = 'vhost_not_found'
 }
 
-/** The queue does not exist and may not be declared (AMQP 404). */
+/** A queue or exchange does not exist, and this call does not create it (AMQP 404). */
 export class QueueNotFoundError extends RetryRmqError {
   override readonly code = 'queue_not_found'
 }
 
-/** A queue or exchange exists with other arguments (AMQP 406). */
+/** A queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used. */
 export class MismatchError extends RetryRmqError {
   override readonly code = 'mismatch'
 }
 
-/** The user lacks a permission (AMQP 403). The text names the missing permission pattern. */
+/**
+ * The user lacks a permission (AMQP 403; the error message names the pattern), or another connection uses the queue exclusively (AMQP 403
+ * or 405).
+ */
 export class AccessRefusedError extends RetryRmqError {
   override readonly code = 'access_refused'
 }
 
-/** This broker or this queue cannot serve the chosen strategy safely. The text names one that can. */
+/** This broker or this queue cannot serve the chosen strategy safely. The error message names one that can. */
 export class StrategyRefusedError extends RetryRmqError {
   override readonly code = 'strategy_refused'
 }
@@ -160,17 +166,17 @@ export class BrokerTimeoutError extends RetryRmqError {
   override readonly code = 'timeout'
 }
 
-/** The connection was lost. It is re-made in the background. */
+/** The connection was lost. The client reconnects in the background. */
 export class ConnectionLostError extends RetryRmqError {
   override readonly code = 'connection_lost'
 }
 
-/** The client or the consumer was closed. */
+/** The client or the consumer was closed, or a bug in retryrmq ended the consumer. */
 export class ClosedError extends RetryRmqError {
   override readonly code = 'closed'
 }
 
-/** Any other refusal by the broker. The text quotes it. */
+/** Any other refusal by the broker. The error message quotes it. */
 export class BrokerError extends RetryRmqError {
   override readonly code = 'broker_error'
 }
@@ -238,7 +244,7 @@ const ABOUT_OPTIONS = ['invalid_option', 'queue_not_found', 'strategy_refused']
 
 /** A text of the core with the option names of this language. A queue may have the name of an option, so those are left alone. */
 function ours(message: string): string {
-  return message.replace(/(?<!\bqueue )`(?:handler_timeout|drain_timeout|reserved_name|work_queue)`/g, camel)
+  return message.replace(/(?<!\b(?:queue|queue of|consume) )`(?:handler_timeout|drain_timeout|reserved_name|work_queue|queue_type)`/g, camel)
 }
 
 function known(code: string): Made | undefined {
@@ -289,7 +295,7 @@ export function asked<T>(call: () => T, about?: string): T {
 
 /** The error for calls on a closed client. @internal */
 export function clientClosed(): ClosedError {
-  return new ClosedError('the client was closed; connect another one')
+  return new ClosedError('the client is closed; call connect() again')
 }
 
 /** The type of a value, for an error about it. @internal */

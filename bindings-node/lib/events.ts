@@ -66,13 +66,13 @@ export interface Rejected extends AboutMessage<'rejected'> {
   readonly error: string
 }
 
-/** A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted. */
+/** A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted. */
 export interface Detoured extends AboutMessage<'detoured'> {
   /** Its crashes so far. */
   readonly crashes: number
 }
 
-/** A message that was handled before the connection was lost came again. It was acknowledged and not handled again. */
+/** A message that was handled before the connection was lost was redelivered. It was acknowledged, not handled again. */
 export type AlreadyHandled = AboutMessage<'already_handled'>
 
 /** A message that was replayed from the parking queue arrived, and will be handled again. */
@@ -84,15 +84,18 @@ export interface PublishFailed extends AboutMessage<'publish_failed'> {
   readonly error: string
 }
 
-/** A copy could not be stored for a long time, so the message was requeued. */
+/**
+ * A message that did not run, or whose copy could not be stored for ten minutes, went back to the tail of its queue as a copy. A requeue by
+ * AMQP `basic.nack` has no event.
+ */
 export type Requeued = AboutMessage<'requeued'>
 
 /** The connection or the channel was lost. Unacknowledged messages are delivered again. */
 export type Disconnected = About<'disconnected'>
 
 /**
- * The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody must change
- * one of them.
+ * The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying. Fix the user, the password
+ * or the virtual host.
  */
 export interface LoginRefused extends About<'login_refused'> {
   /** What the broker refused. */

@@ -208,8 +208,8 @@ export class Message<Body = unknown> {
   }
 
   /**
-   * What had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply;
-   * `undefined` if nothing. If the handler fails on such a message, it is parked as `undecodable` at once.
+   * Damage that was repaired so that the message could be read, such as names that are not UTF-8 or tables nested too deeply;
+   * `undefined` if there was none. If the handler fails on such a message, it is parked as `undecodable` at once.
    */
   get mended(): string | undefined {
     return this.#has(MENDED) ? this.#text(WHAT_WAS_MENDED) : undefined

@@ -45,11 +45,11 @@ export type Handler<Body = unknown> = (message: Message<Body>, context: Context)
  * takes one message as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins.
  */
 export interface Pause {
-  /** The share of failed attempts, 0 to 1, above which the consumer pauses; 0.5 by default. */
+  /** The share of failed attempts above which the consumer pauses: at least 0 and below 1; 0.5 by default. */
   failures?: number
-  /** How many of the last attempts are counted; 20 by default. */
+  /** How many of the last attempts are counted: 1 to 10 000; 20 by default. */
   window?: number
-  /** How long a pause lasts; 30 seconds by default. */
+  /** How long a pause lasts, at most 365 days; 30 seconds by default. */
   duration?: Duration
 }
 
@@ -75,15 +75,18 @@ export interface ConsumerOptions {
    * it gets all messages. May be negative; 0 by default.
    */
   priority?: number
-  /** How many handlers run at a time; 16 by default. */
+  /** How many handlers run at a time: 1 to 100 000; 16 by default. */
   concurrency?: number
   /** How long a handler may run, at most 365 days. After that the attempt has failed. No limit by default. */
   handlerTimeout?: Duration
-  /** Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost. Needs `dlx`. */
+  /** Whether messages that are given up are parked. On by default. Off: they are acknowledged and dropped. Needs `dlx`. */
   park?: boolean
   /** Stops taking messages for a while when too many attempts fail. `true` for the default {@link Pause}. Off by default. */
   pause?: Pause | boolean
-  /** A function that is called with every event. */
+  /**
+   * A function that is called with each event, in order, on the event loop. Up to 10 000 events wait for it; further ones are dropped
+   * with a warning. Its errors are logged and do not affect messages.
+   */
   onEvent?: (event: Event) => void
   /** Error classes that no retry can fix: the message is parked at once as `fatal`. Needs `dlx`. */
   fatal?: ErrorClass | readonly ErrorClass[]
@@ -100,11 +103,11 @@ export interface ConsumerOptions {
    * messages. Off by default: such a name is refused.
    */
   reservedName?: boolean
-  /** How long closing waits for running handlers; their messages are requeued then. 30 seconds by default, at most 365 days. */
+  /** How long closing waits for running handlers. After that, their messages are requeued. 30 seconds by default, at most 365 days. */
   drainTimeout?: Duration
-  /** Crashes of its consumer after which a message is parked as `delivery-limit`; 10 by default. */
+  /** Crashes of its consumer after which a message is parked as `delivery-limit`: 1 to 1 000 000; 10 by default. */
   crashLimit?: number
-  /** Deferrals after which a message is parked as `exhausted`; 1000 by default. */
+  /** Deferrals after which a message is parked as `exhausted`: 1 to 1 000 000; 1000 by default. */
   deferLimit?: number
   /** Whether this consumer keeps the process alive while it runs, as a socket does. On by default. `false` is the same as `unref()`. */
   keepAlive?: boolean
@@ -167,16 +170,16 @@ export function abortSignal(value: unknown): AbortSignal {
 function policy(value: unknown): string {
   if (value instanceof Policy) return value.text
   if (typeof value === 'string') return asked(() => native.readPolicy(value), 'retry').text
-  throw new InvalidTypeError(`\`retry\` must be a policy or a text such as 'fixed(5s, retries=3)', not ${kind(value)}`)
+  throw new InvalidTypeError(`\`retry\` must be a policy or a string such as 'fixed(5s, retries=3)', not ${kind(value)}`)
 }
 
 function rules(value: unknown): (RuleInput | string)[] {
-  if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or texts, not ${kind(value)}`)
+  if (!Array.isArray(value)) throw new InvalidTypeError(`\`rules\` must be an array of rules or strings, not ${kind(value)}`)
   // Not with its own `map`, which skips holes.
   return Array.from(value as unknown[], (rule) => {
     if (rule instanceof Rule) return inputOf(rule)
     if (typeof rule === 'string') return rule
-    throw new InvalidTypeError(`\`rules\` must hold rules or texts, not ${kind(rule)}`)
+    throw new InvalidTypeError(`\`rules\` must hold rules or strings, not ${kind(rule)}`)
   })
 }
 
@@ -227,14 +230,14 @@ function workQueue(value: unknown): string {
   return `{${all.join(',')}}`
 }
 
-/** Half of a surrogate pair, in a text of UTF-16. */
+/** Half of a surrogate pair, in a string of UTF-16. */
 const HALF = /\p{Surrogate}/u
 
-/** Checks that all texts can be sent as UTF-8; half of a surrogate pair cannot. Throws with the name of the option. */
+/** Checks that all strings can be sent as UTF-8; a lone surrogate cannot. Throws with the name of the option. */
 function paired(option: string, value: unknown): void {
   const look = (one: unknown): void => {
     if (typeof one === 'string') {
-      if (HALF.test(one)) throw new InvalidOptionError(`\`${option}\` has half of a surrogate pair, which is no character`)
+      if (HALF.test(one)) throw new InvalidOptionError(`\`${option}\` holds a lone surrogate, which UTF-8 cannot encode`)
     } else if (Array.isArray(one) || isPlain(one)) {
       Object.entries(one).forEach((entry) => entry.forEach(look))
     }

@@ -82,7 +82,8 @@ export function park(reason: string, options?: { cause?: unknown }): Park {
 
 /**
  * Makes an error to throw: the message is delivered again after `delay`, and uses up no attempt. After `deferLimit` deferrals it is
- * parked. Without `dlx` the consumer holds the message, for at most a minute, and puts a copy at the tail of its queue.
+ * parked as `exhausted`. Without `dlx` the consumer holds the message for at most a minute, then publishes a copy to the tail of its queue;
+ * after `deferLimit` deferrals it is rejected.
  */
 export function defer(delay: Duration): Defer {
   return new Defer(delay)
@@ -157,7 +158,7 @@ export function judged(
   return end
 }
 
-/** The delay of a signal; user code may have changed it. A deferral without a delay would come back at once, for ever. */
+/** The delay of a signal; user code may have changed it. A deferral without a delay would come back at once, forever. */
 function askedFor(delay: unknown): number | undefined {
   return typeof delay === 'number' && delay >= 0 ? bounded(delay) : undefined
 }

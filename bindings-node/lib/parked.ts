@@ -81,19 +81,26 @@ export class ParkedMessage {
    * copy's retries count from the start. The first replay to a queue takes two seconds.
    *
    * Rejects with {@link UnroutableError} if the queue does not exist, and with the errors of publishing: the message stays parked.
-   * After {@link ConnectionLostError} it is still parked, and may also be in the work queue.
+   * Rejects with {@link InvalidOptionError} if it was already replayed or dropped, or could not be read as it is (`message.mended`), and
+   * with {@link ClosedError} after the loop has ended. After {@link ConnectionLostError} it is still parked, and may also be in the work
+   * queue.
    */
   replay(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replay(bridge().native, ticket, this.#record)))
   }
 
-  /** As {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} for a waiting or parking queue. */
+  /** Like {@link replay}, to a queue of your choice. Rejects with {@link InvalidOptionError} also for a waiting or parking queue. */
   async replayTo(queue: string): Promise<void> {
     const to = string('queue', queue)
     return bridge().ask<void>((ticket) => asked(() => this.#walk.replayTo(bridge().native, ticket, this.#record, to)))
   }
 
-  /** Drops the message for good (AMQP `basic.ack`). */
+  /**
+   * Drops the message for good (AMQP `basic.ack`).
+   *
+   * Rejects with {@link InvalidOptionError} if it was already replayed or dropped, and with {@link ClosedError} after the loop has ended.
+   * After {@link ConnectionLostError} it may still be parked.
+   */
   drop(): Promise<void> {
     return bridge().ask<void>((ticket) => asked(() => this.#walk.drop(bridge().native, ticket, this.#record)))
   }

@@ -5,9 +5,9 @@ import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './er
 import { native } from './native.js'
 
 /**
- * How long a failed message waits, and how often it comes back before it is parked.
+ * How long a failed message waits, and how often it is retried before it is parked.
  *
- * Made by {@link exponential}, {@link fixed}, {@link linear} or {@link list}, or from text, which is the same in every language:
+ * Made by {@link exponential}, {@link fixed}, {@link linear} or {@link list}, or from a string, which is the same in every language:
  * `new Policy('exponential(1s, factor=4, max=5m, retries=5)')`.
  */
 export class Policy {
@@ -15,13 +15,13 @@ export class Policy {
   readonly text: string
   /** How many retries a message gets before it is parked. Attempts are one more. */
   readonly retries: number
-  /** The delay before each retry in milliseconds, without jitter. */
+  /** The delays before the retries in milliseconds, without jitter; at most the first 1000. */
   readonly delays: readonly number[]
 
   /** Parses a policy. Throws {@link InvalidPolicyError} if it cannot be parsed or cannot work. */
   constructor(text: string) {
     if (typeof text !== 'string') {
-      throw new InvalidTypeError(`a policy is a text such as 'fixed(5s, retries=3)', not ${kind(text)}`)
+      throw new InvalidTypeError(`a policy is a string such as 'fixed(5s, retries=3)', not ${kind(text)}`)
     }
     const read = asked(() => native.readPolicy(text))
     this.text = read.text
@@ -180,7 +180,7 @@ export class Rule {
 }
 
 /**
- * A policy for messages that meet conditions. The first rule whose conditions all match decides. As text:
+ * A policy for messages that meet conditions. The first rule whose conditions all match decides. As a string:
  * `"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"`.
  */
 export function rule(conditions: Conditions, policy: Policy | string): Rule {
@@ -206,7 +206,7 @@ export function rule(conditions: Conditions, policy: Policy | string): Rule {
     throw new InvalidOptionError('a rule needs a condition: `routingKey`, `headers` or `error`')
   }
   if (!(policy instanceof Policy) && typeof policy !== 'string') {
-    throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a text such as 'fixed(5s)', not ${kind(policy)}`)
+    throw new InvalidTypeError(`\`policy\` of a rule must be a policy or a string such as 'fixed(5s)', not ${kind(policy)}`)
   }
   const read = policy instanceof Policy ? policy : asked(() => native.readPolicy(policy), 'policy')
   return ruleOf({

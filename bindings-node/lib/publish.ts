@@ -8,7 +8,7 @@ import { flag, onlyKnown, string } from './options.js'
 import { type HeaderInput, asBytes, isPlain, named, timestamp, writeTable } from './values.js'
 import { Writer } from './wire.js'
 
-/** A body: bytes in any kind of memory, or a text, which is sent as UTF-8. */
+/** A body: bytes in any kind of memory, or a string, which is sent as UTF-8. */
 export type Body = string | ArrayBufferView | ArrayBuffer
 
 /** What `publish` takes besides the routing key and the body. */
@@ -23,19 +23,25 @@ export interface PublishOptions {
   mandatory?: boolean
   /** Whether the message survives a restart of the broker (AMQP `delivery-mode` 2). On by default. */
   persistent?: boolean
-  /** The message's id. A consumer recognises a redelivery of a handled message by it. */
+  /** The message's id. A consumer recognises a redelivery of a handled message by it. At most 255 bytes; a longer id is an error. */
   messageId?: string
+  /** A MIME type such as `application/json`. */
   contentType?: string
+  /** An encoding such as `gzip`. */
   contentEncoding?: string
+  /** For replies: the id that links a reply to its request. */
   correlationId?: string
+  /** For replies: the queue that the reply goes to. */
   replyTo?: string
-  /** After this time in a queue the broker drops or dead-letters the message. */
+  /** After this time in a queue the broker drops or dead-letters the message. Rounded up to whole milliseconds, at most 3650 days. */
   expiration?: Duration
   /** 0 to 255. */
   priority?: number
-  /** AMQP keeps whole seconds. */
+  /** The time of publication. AMQP keeps whole seconds. */
   timestamp?: Date
+  /** The application's name for the kind of message. */
   type?: string
+  /** The application's name. */
   appId?: string
   /** Must be the name of the connection's user; the broker refuses any other. */
   userId?: string

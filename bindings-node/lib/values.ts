@@ -344,7 +344,7 @@ export function timestamp(value: Date, what: string): number {
   const ms = value.getTime()
   // A subclass may answer with anything.
   if (!Number.isFinite(ms) || ms > END * 1000) throw new InvalidOptionError(`\`${what}\` is an invalid date`)
-  if (ms < 0) throw new InvalidOptionError(`\`${what}\` lies before 1970, which AMQP cannot say`)
+  if (ms < 0) throw new InvalidOptionError(`\`${what}\` is before 1970, which AMQP cannot represent`)
   return Math.floor(ms / 1000)
 }
 

@@ -214,7 +214,7 @@ impl Client {
         }
     }
 
-    /// How often a connection was lost and re-made.
+    /// How often a connection was lost and reconnected.
     #[napi(getter, catch_unwind)]
     pub fn reconnects(&self) -> f64 {
         self.inner.reconnects() as f64

@@ -26,7 +26,7 @@ where
     attempt(bridge, ticket, work, answer).map(drop)
 }
 
-/// As [`begin`], for work that can be given up. Returns `None` if it was done at once.
+/// Like [`begin`], for work that can be given up. Returns `None` if it was done at once.
 pub(crate) fn attempt<T, E, F>(
     bridge: &Arc<Shared>,
     ticket: f64,

@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// How often a connection was lost and re-made.
+    /// How often a connection was lost and reconnected.
     #[getter]
     fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.here(py)?.reconnects())

@@ -197,8 +197,8 @@ impl Message {
         self.inner.redelivered()
     }
 
-    /// What had to be repaired before the message could be read, such as names that are not UTF-8; `None` if nothing. If the handler fails
-    /// on such a message, it is parked as `undecodable` at once.
+    /// Damage that was repaired so that the message could be read, such as names that are not UTF-8 or tables nested too deeply; `None` if
+    /// there was none. If the handler fails on such a message, it is parked as `undecodable` at once.
     #[getter]
     fn mended(&self) -> Option<&str> {
         self.inner.mended()
@@ -222,7 +222,8 @@ impl Message {
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "ack"), (slf,))
     }
 
-    /// Ends the attempt as failed. The message comes back after `delay`, or after the policy's delay; if no retries are left, it is parked.
+    /// Ends the attempt as failed. The message is retried after `delay`, or after the policy's delay. If no retries are left, it is parked.
+    /// Without `dlx` it is rejected without requeue.
     #[pyo3(signature = (error=None, *, delay=None))]
     fn retry<'py>(
         slf: &Bound<'py, Self>,
@@ -234,13 +235,15 @@ impl Message {
             .call_method1(intern!(py, "retry"), (slf, error, delay))
     }
 
-    /// Parks the message now as `requested`. `reason` is written into its record, for people to read.
+    /// Parks the message now as `requested`; `reason` goes into its record. Without `dlx` it is rejected without requeue.
     fn park<'py>(slf: &Bound<'py, Self>, reason: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "park"), (slf, reason))
     }
 
-    /// Defers the message: it is delivered again after `delay`, and uses up no attempt.
+    /// Delivers the message again after `delay`; no attempt is used up. After `defer_limit` deferrals it is parked as `exhausted`. Without
+    /// `dlx` the consumer holds it for at most a minute, then publishes a copy to the tail of its queue; after `defer_limit` deferrals it
+    /// is rejected.
     fn defer<'py>(slf: &Bound<'py, Self>, delay: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         PyModule::import(py, "retryrmq._message")?.call_method1(intern!(py, "defer"), (slf, delay))
@@ -276,7 +279,7 @@ impl Message {
     }
 
     fn __bool__(&self) -> bool {
-        true // also if the body is empty
+        true // even if the body is empty
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

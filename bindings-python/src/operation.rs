@@ -90,7 +90,7 @@ impl Operation {
                 Some(Ok(value)) => Box::new(move |py| convert(py, value)),
                 Some(Err(error)) => Box::new(move |py| Err(raised(py, error))),
                 None if given_up => {
-                    let why = "this was given up; begin it anew";
+                    let why = "this was given up; begin it again";
                     Box::new(move |py| Err(exception(py, "closed", why)))
                 }
                 None => Box::new(|py| Err(raised(py, Refusal::broken()))),
@@ -111,7 +111,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// For work that may take for ever, and that nobody else needs.
+    /// For work that may take forever, and that nobody else needs.
     pub(crate) fn given_up_when_dropped(mut self) -> Self {
         self.given_up_when_dropped = true;
         self

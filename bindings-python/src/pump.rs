@@ -15,7 +15,7 @@ use crate::{
     question::{Answer, Question},
 };
 
-/// How often to try a lock that may stay locked for ever.
+/// How often to try a lock that may stay locked forever.
 const TRIES: usize = 1_000;
 
 #[derive(Default)]

@@ -220,7 +220,7 @@ pub(crate) fn seconds(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
     if seconds < 0.0 {
         return Err(bad_option(
             py,
-            &format!("`{what}` lies before 1970, which AMQP cannot say"),
+            &format!("`{what}` is before 1970, which AMQP cannot represent"),
         ));
     }
     Ok(seconds as u64)
@@ -280,11 +280,11 @@ fn type_error(what: &str, wanted: &str, got: &Bound<'_, PyAny>) -> PyErr {
     )
 }
 
-/// A Python text may not be encodable as UTF-8.
+/// A Python string may not be encodable as UTF-8.
 fn not_utf8(py: Python<'_>, what: &str) -> PyErr {
     bad_option(
         py,
-        &format!("{what} holds a lone surrogate, which UTF-8 cannot say; send it as bytes"),
+        &format!("{what} holds a lone surrogate, which UTF-8 cannot encode; send it as bytes"),
     )
 }
 

@@ -127,7 +127,7 @@ def eventually(what: str, probe: Callable[[], T]) -> T:
 
 
 async def soon(what: str, probe: Callable[[], T | Awaitable[T]]) -> T:
-    """As :func:`eventually`, without blocking the event loop."""
+    """Like :func:`eventually`, without blocking the event loop."""
     deadline = time.monotonic() + PATIENCE
     while True:
         found = probe()

@@ -476,7 +476,7 @@ def test_log_lines_reach_logging(broker: Broker, caplog: pytest.LogCaptureFixtur
 
     asyncio.run(main())
     assert levels("dlx is off") == [logging.WARNING]
-    assert levels("did not exist and was made") == [logging.INFO]
+    assert levels("did not exist and was created") == [logging.INFO]
     assert any(record.name == "retryrmq.handler" for record in caplog.records)
 
 

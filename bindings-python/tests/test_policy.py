@@ -24,7 +24,7 @@ def test_the_text_form_is_that_of_every_language() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "says"),
     [
-        (lambda: retryrmq.fixed(5), TypeError, "`delay` must be a timedelta or a text such as '5s', not int"),
+        (lambda: retryrmq.fixed(5), TypeError, "`delay` must be a timedelta or a string such as '5s', not int"),
         (lambda: retryrmq.fixed("5"), ValueError, "`delay`: cannot read the duration"),
         (lambda: retryrmq.fixed("-1s"), ValueError, "negative"),
         (lambda: retryrmq.fixed(timedelta(seconds=-1)), ValueError, "`delay` is negative"),

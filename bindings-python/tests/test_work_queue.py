@@ -13,7 +13,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 
 def declare(broker: Broker, queue: str, arguments: dict[str, Any]) -> None:
-    """As any publisher does."""
+    """Like any publisher."""
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 

@@ -31,15 +31,15 @@ pub(crate) struct Options {
     /// The queue
     queue: String,
 
-    /// Also where somebody has changed the policy since
+    /// Delete the policy even if somebody changed it
     #[arg(long)]
     force: bool,
 
-    /// Only say what would go
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 
@@ -111,7 +111,7 @@ async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
         };
         if !mark.is_of(&policy) && !options.force {
             return Err(Fault::refused(format!(
-                "somebody has changed `{}` since it was made: pattern `{}`, priority {}, {}. Nothing was done; say --force to delete it as it is",
+                "somebody has changed `{}` since it was made: pattern `{}`, priority {}, {}. Nothing was done; pass --force to delete it as it is",
                 policy.name,
                 policy.pattern,
                 policy.priority,

@@ -16,7 +16,7 @@ use crate::{
     output::Output,
 };
 
-/// Say what will lose, loop or block messages on this broker, and how to fix it
+/// Report what will lose, loop or block messages, and how to fix it
 ///
 /// Looks at the queues, policies, exchanges and consumers of the virtual host through the management API. It changes nothing and takes
 /// no message. What each code means is in docs/doctor.md.

@@ -34,7 +34,7 @@ const MEANINGS: [(Exit, &[&str]); 9] = [
     (
         Exit::Usage,
         &[
-            "an option, a policy, a URL or the command to run makes no sense;",
+            "an option, a policy, a URL or the command to run is invalid;",
             "nothing was done",
         ],
     ),

@@ -25,7 +25,7 @@ impl Fault {
         }
     }
 
-    /// Options that make no sense together, or a command that cannot be run.
+    /// Options that cannot be combined, or a command that cannot be run.
     pub(crate) fn usage(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "invalid_option", sentence)
     }
@@ -67,6 +67,13 @@ impl Fault {
         self.closed_pipe
     }
 
+    /// An error of the core about what was given with the options of `consume` and `topology`: it names those.
+    pub(crate) fn in_flags(error: retryrmq::Error) -> Self {
+        let mut fault = Self::from(error);
+        fault.sentence = with_flags(&fault.sentence);
+        fault
+    }
+
     /// The same about one message of several: one that is too large is no mistake of who asked for all of them, and the others may
     /// be done with.
     pub(crate) fn on_the_way(mut self) -> Self {
@@ -103,6 +110,50 @@ impl Fault {
     }
 }
 
+/// What the core says of its options, and what the command says.
+const FLAGS: [(&str, &str); 10] = [
+    (
+        "with `dlx` and `declare` on",
+        "with `--dlx` and without `--no-declare`",
+    ),
+    (
+        "leave `declare` on and it",
+        "leave out `--no-declare`, and it",
+    ),
+    ("with `declare` off", "with `--no-declare`"),
+    ("turn `declare` on", "leave out `--no-declare`"),
+    ("set `declare` off", "consume with `--no-declare`"),
+    ("`queue_type` as `classic`", "`--queue-type classic`"),
+    ("`work_queue`", "`--work-queue`"),
+    ("`drain_timeout`", "`--drain`"),
+    (
+        "`limits.crashes` and `limits.deferrals`",
+        "`--max-crashes` and `--max-deferrals`",
+    ),
+    ("`dlx`", "`--dlx`"),
+];
+
+/// A sentence of the core with the command's options. A queue may be called like an option, so what stands after the word `queue` is left
+/// alone.
+fn with_flags(sentence: &str) -> String {
+    FLAGS
+        .into_iter()
+        .fold(sentence.to_owned(), |sentence, (said, flag)| {
+            let mut all = String::with_capacity(sentence.len());
+            let mut rest = sentence.as_str();
+            while let Some((before, after)) = rest.split_once(said) {
+                all.push_str(before);
+                all.push_str(if before.ends_with("queue ") {
+                    said
+                } else {
+                    flag
+                });
+                rest = after;
+            }
+            all + rest
+        })
+}
+
 impl From<retryrmq::Error> for Fault {
     fn from(error: retryrmq::Error) -> Self {
         Self::new(error.kind().into(), error.code(), error.to_string())
@@ -130,6 +181,35 @@ impl From<io::Error> for Fault {
         Self {
             closed_pipe: error.kind() == io::ErrorKind::BrokenPipe,
             ..Self::failed(format!("cannot write the output: {error}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_of_the_core_are_named_as_the_commands() {
+        for (said, shown) in [
+            (
+                "the queue `work_queue` does not exist, and `work_queue` is `existing`",
+                "the queue `work_queue` does not exist, and `--work-queue` is `existing`",
+            ),
+            (
+                "connect with `queue_type` as `classic` (then",
+                "connect with `--queue-type classic` (then",
+            ),
+            (
+                "let a consumer make it, which it does with `dlx` and `declare` on",
+                "let a consumer make it, which it does with `--dlx` and without `--no-declare`",
+            ),
+            (
+                "declare it, or leave `declare` on and it is created",
+                "declare it, or leave out `--no-declare`, and it is created",
+            ),
+        ] {
+            assert_eq!(with_flags(said), shown);
         }
     }
 }

@@ -247,7 +247,7 @@ fn with_hint_of_queue(error: &clap::Error, text: &str) -> Option<String> {
         return None;
     }
     let name = retryrmq::visible::line(name);
-    let hint = format!("tip: to publish to the queue {name}, say --queue {name}");
+    let hint = format!("tip: to publish to the queue {name}, pass --queue {name}");
     let usage = text.find("Usage:").unwrap_or(text.len());
     let (what, usage) = text.split_at(usage);
     // What clap proposes would publish a body of that name.

@@ -131,7 +131,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// As [`say`](Self::say), but waits for room while the reader reads.
+    /// Like [`say`](Self::say), but waits for room while the reader reads.
     pub(crate) async fn offer(&self, lines: Vec<u8>) -> io::Result<()> {
         loop {
             {

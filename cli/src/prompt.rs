@@ -20,7 +20,7 @@ pub(crate) async fn agreed(question: &str) -> Result<bool, Fault> {
         return agrees(question).await;
     }
     Err(Fault::usage(format!(
-        "{question} Nobody can be asked here: say --yes"
+        "{question} There is no terminal to ask on; pass --yes"
     )))
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn wants(sure: bool, question: &str, output: &Output) -> Result
     }
     if !can_ask() {
         return Err(Fault::usage(
-            "this changes a policy of the broker: say --yes, or look first with --dry-run",
+            "this changes a policy of the broker: pass --yes, or look first with --dry-run",
         ));
     }
     let agreed = agrees(question).await?;

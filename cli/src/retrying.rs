@@ -19,7 +19,7 @@ pub(crate) struct Retrying {
     #[arg(long, value_name = "POLICY")]
     retry: Option<String>,
 
-    /// Another policy for some failures; may be given several times, the first that holds decides
+    /// Another policy for some failures; may be repeated. The first rule that matches decides
     ///
     /// `CONDITION[, CONDITION] => POLICY`, where a condition is `routing_key=eu.#`, `header.kind=invoice*` or
     /// `error=exit status 3` (the error's type: `exit status N`, `signal N` or `HandlerTimeout`).
@@ -36,10 +36,12 @@ pub(crate) struct Retrying {
     #[arg(long, value_name = "TYPE")]
     queue_type: Option<String>,
 
-    /// What QUEUE is made with when it is missing: quorum, classic, a JSON object of arguments, or existing: never made
+    /// How to create QUEUE if it is missing: quorum, classic, a JSON object of arguments, or existing (never create it)
     /// [default: quorum]
     ///
-    /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the queue must use the same ones. A queue that exists is taken as it is; only the strategies dead-letter and native compare its arguments.
+    /// An object gives it exactly these arguments, such as `{"x-max-priority": 10}`; `{}` for none. Everybody else who declares the
+    /// queue must use the same ones. A queue that exists is taken as it is; only the strategies dead-letter and native compare its
+    /// arguments.
     #[arg(long, value_name = "WHAT")]
     work_queue: Option<String>,
 }
@@ -64,7 +66,11 @@ impl Retrying {
     }
 
     pub(crate) fn work_queue(&self) -> Result<Option<WorkQueue>, Fault> {
-        Ok(self.work_queue.as_deref().map(str::parse).transpose()?)
+        self.work_queue
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .map_err(Fault::in_flags)
     }
 
     /// An option that was given.
@@ -87,7 +93,7 @@ pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), Fault> {
         None => Ok(()),
         Some(work) => Err(Fault::usage(format!(
             "messages of {work} wait or are parked in {queue}, and consuming takes them away: name {work}, or look at \
-             `retryrmq parked`; if this is a queue of your own, say so with --reserved-name"
+             `retryrmq parked`; if it is your own queue, pass --reserved-name"
         ))),
     }
 }

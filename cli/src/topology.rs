@@ -17,7 +17,7 @@ use crate::{
 };
 use retryrmq::visible;
 
-/// Print the queues and exchanges that a consumer needs, compared with the broker, and make what is missing
+/// Print the queues and exchanges that a consumer needs, compared with the broker, and create what is missing
 ///
 /// Nothing is ever changed or deleted. The exit code is 0 when everything is there, 3 when something is missing, 5
 /// when something differs.
@@ -30,7 +30,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     retrying: Retrying,
 
-    /// Make what is missing
+    /// Create what is missing
     #[arg(long, conflicts_with = "offline")]
     apply: bool,
 
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long)]
     offline: bool,
 
-    /// Plan for QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
+    /// Plan for QUEUE even if its name is that of a waiting or parking queue: `*.parked` or `*.retry.<number>`
     #[arg(long)]
     reserved_name: bool,
 
@@ -76,7 +76,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         &rules,
         queue_type,
         options.retrying.work_queue()?.as_ref(),
-    )?;
+    );
+    let plan = plan.map_err(Fault::in_flags)?;
     let asks = options.management.is_said() && !options.offline;
     let desk = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
@@ -162,7 +163,7 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
     }
     .await;
     client.close().await;
-    Ok(findings?)
+    findings.map_err(Fault::in_flags)
 }
 
 /// What is missing and somebody else's to make.

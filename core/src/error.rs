@@ -29,27 +29,29 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The broker's address cannot be used: unknown scheme, missing host, port out of range.
+    /// The broker's address cannot be used: unknown scheme, missing host, port out of range, or hosts of different clusters.
     InvalidUrl,
     /// An option has a value that cannot work. Nothing was subscribed or published.
     InvalidOption,
     /// A retry policy or a rule cannot be parsed, or cannot work.
     InvalidPolicy,
-    /// Nothing answers at the address, or it does not speak AMQP 0-9-1.
+    /// No usable connection: nothing answers, it is not AMQP 0-9-1, the broker is still starting, or its limit of connections or channels
+    /// is reached.
     Unreachable,
-    /// The broker refused the user or the password (AMQP 403 while connecting).
+    /// The broker refused the login (AMQP 403 while connecting), or the password file or the `credentials` function failed.
     AuthenticationFailed,
     /// The TLS handshake failed, or a certificate file contains no certificate.
     TlsFailed,
     /// The virtual host does not exist (AMQP 530 while connecting).
     VhostNotFound,
-    /// The queue does not exist and may not be declared (AMQP 404).
+    /// A queue or exchange does not exist, and this call does not create it (AMQP 404).
     QueueNotFound,
-    /// A queue or exchange exists with other arguments (AMQP 406).
+    /// A queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used.
     Mismatch,
-    /// The user lacks a permission (AMQP 403). The sentence names the missing permission pattern.
+    /// The user lacks a permission (AMQP 403; the error message names the pattern), or another connection uses the queue exclusively (AMQP
+    /// 403 or 405).
     AccessRefused,
-    /// This broker or this queue cannot serve the chosen strategy safely. The sentence names one that can.
+    /// This broker or this queue cannot serve the chosen strategy safely. The error message names one that can.
     StrategyRefused,
     /// No queue takes a message with this exchange and routing key (AMQP `basic.return`). It was not stored.
     Unroutable,
@@ -57,15 +59,17 @@ pub enum ErrorKind {
     NotConfirmed,
     /// The message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows.
     TooLarge,
-    /// The broker did not answer in time, or the queue exists and its nodes are away.
+    /// The broker did not answer in time, or the nodes of the queue are down.
     Timeout,
-    /// The connection was lost. It is re-made in the background.
+    /// The connection was lost. The client reconnects in the background.
     ConnectionLost,
-    /// The client or the consumer was closed.
+    /// The client or the consumer was closed, or a bug in retryrmq ended the consumer.
     Closed,
     /// The client was connected before this process was forked. Connect again in this process.
     Forked,
-    /// Any other refusal by the broker. The sentence quotes it.
+    /// Any other refusal by the broker. The error message quotes it.
+    ///
+    /// [`runtime`](crate::runtime) also returns it if no thread can be started.
     Broker,
 }
 

@@ -51,7 +51,7 @@ async fn bytes_of(file: &Path, patience: Duration, most: u64) -> io::Result<Vec<
     }
 }
 
-/// As [`read`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
+/// Like [`read`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
 ///
 /// # Errors
 /// Those of [`read`].
@@ -59,7 +59,7 @@ pub fn read_blocking(file: &Path, patience: Duration) -> io::Result<String> {
     text(bytes_blocking(file, patience, MOST)?)
 }
 
-/// As [`read_certificates`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
+/// Like [`read_certificates`], for callers that cannot await. It blocks the caller's thread; for a file that never ends, only once.
 ///
 /// # Errors
 /// Those of [`read`].

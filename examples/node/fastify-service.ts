@@ -22,7 +22,7 @@ const emails = await rmq.consume({ queue, dlx: true, retry, fatal: SyntaxError }
 })
 
 app.post<{ Body: Email }>('/emails', async (request, reply) => {
-  // Answers when the broker has confirmed: from then on it cannot be lost.
+  // Answers when the broker has confirmed: from then on the broker is responsible for the message.
   await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json' })
   return reply.code(202).send({ accepted: request.body.to })
 })

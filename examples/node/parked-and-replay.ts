@@ -10,21 +10,21 @@ interface Order {
 const queue = 'example.replay'
 const orders = { 'order-1': { price: 10, discount: { amount: 1 } }, 'order-2': { price: 20 }, 'order-3': { price: 0.5 } }
 
-function price(order: Order, mended: boolean): number {
-  const discount = mended ? (order.discount?.amount ?? 0) : (order.discount as { amount: number }).amount
+function price(order: Order, fixed: boolean): number {
+  const discount = fixed ? (order.discount?.amount ?? 0) : (order.discount as { amount: number }).amount
   return order.price - discount
 }
 
 /** Handles until `count` orders have been parked or are done. */
-async function consume(rmq: Client, mended: boolean, count: number): Promise<void> {
+async function consume(rmq: Client, fixed: boolean, count: number): Promise<void> {
   await new Promise<void>(async (resolve) => {
     const ended = () => void (--count === 0 && consumer.close().then(resolve))
     const consumer = await rmq.consume({ queue, dlx: true, retry: 'list(200ms)' }, async (msg) => {
-      console.log(`${msg.messageId} costs ${price(msg.json<Order>(), mended)}`)
+      console.log(`${msg.messageId} costs ${price(msg.json<Order>(), fixed)}`)
       ended()
     })
     consumer.on('parked', ended)
-    if (mended) return
+    if (fixed) return
     for (const [messageId, order] of Object.entries(orders)) await rmq.publish(queue, JSON.stringify(order), { messageId })
   })
 }

@@ -13,7 +13,7 @@ def tell(event: retryrmq.Event) -> None:
     if isinstance(event, retryrmq.Retried):
         print(f"{event.message_id} waits {event.delay.total_seconds():g} s: {event.error}")
     elif isinstance(event, retryrmq.Deferred):
-        print(f"{event.message_id} is put off for {event.delay.total_seconds():g} s")
+        print(f"{event.message_id} is deferred for {event.delay.total_seconds():g} s")
 
 
 @app.consume(
@@ -32,7 +32,7 @@ async def handle(msg: retryrmq.Message) -> None:
     if name == "busy" and msg.attempt == 1:
         raise retryrmq.RetryAfter("1500ms", "the partner asks for 1.5 s")
     if name == "early" and "x-retry-deferrals" not in msg.headers:
-        raise retryrmq.Defer("500ms")  # not an error: uses up no attempt
+        raise retryrmq.Defer("500ms")  # not an error: uses up no retry
     print(f"{name} is done at attempt {msg.attempt}")
     left.discard(name)
     if not left:

@@ -38,7 +38,7 @@ api = FastAPI(lifespan=lifespan)
 
 @api.post("/emails", status_code=202)
 async def accept(email: Email) -> dict[str, str]:
-    """Answers when the broker has confirmed: from then on it cannot be lost."""
+    """Answers when the broker has confirmed: from then on the broker is responsible for the message."""
     await rmq.publish(QUEUE, email.model_dump_json(), content_type="application/json")
     return {"accepted": email.to}
 

@@ -8,18 +8,18 @@ import retryrmq
 QUEUE = "example.replay"
 
 
-def price(order: dict[str, float], mended: bool) -> float:
-    if "discount" not in order and not mended:
+def price(order: dict[str, float], fixed: bool) -> float:
+    if "discount" not in order and not fixed:
         raise KeyError("discount")
     return order["price"] - order.get("discount", 0)
 
 
-async def consume(client: retryrmq.Client, mended: bool, count: int, orders: Sequence[tuple[str, str]] = ()) -> None:
+async def consume(client: retryrmq.Client, fixed: bool, count: int, orders: Sequence[tuple[str, str]] = ()) -> None:
     """Handles until ``count`` orders have been parked or are done."""
     ends = asyncio.Semaphore(0)
 
     async def handle(msg: retryrmq.Message) -> None:
-        print(f"{msg.message_id} costs {price(msg.json(), mended)}")
+        print(f"{msg.message_id} costs {price(msg.json(), fixed)}")
         ends.release()
 
     def tell(event: retryrmq.Event) -> None:
@@ -36,7 +36,7 @@ async def consume(client: retryrmq.Client, mended: bool, count: int, orders: Seq
 async def main() -> None:
     orders = [("order-1", '{"price": 10, "discount": 1}'), ("order-2", '{"price": 20}'), ("order-3", '{"price": 0.5}')]
     async with retryrmq.connect() as client:
-        await consume(client, mended=False, count=len(orders), orders=orders)
+        await consume(client, fixed=False, count=len(orders), orders=orders)
 
         async with client.parked(QUEUE) as parked:
             async for it in parked:
@@ -49,7 +49,7 @@ async def main() -> None:
                 else:
                     await parked.replay(it)  # back to the tail of its queue, counted from the start
 
-        await consume(client, mended=True, count=1)
+        await consume(client, fixed=True, count=1)
 
 
 asyncio.run(main())

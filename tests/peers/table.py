@@ -15,6 +15,9 @@ BEGIN, END = (
     "<!-- end of the tables -->\n",
 )
 
+#: What the page says instead of the words of observed.json.
+SAID = {"comes again": "redelivered"}
+
 #: Title, and its columns: what the reader sees, and the cell.
 TABLES = {
     "A message fails once, with a delay of two seconds": (
@@ -22,7 +25,7 @@ TABLES = {
         ("to the … of the queue", "place"),
         ("deliveries", "deliveries"),
         ("another queue on the same exchange gets it", "seen by others"),
-        ("those behind ten failing ones", "neighbours"),
+        ("messages behind ten that fail", "neighbours"),
     ),
     "While a retry waits": (
         ("where it waits", "waits in"),
@@ -31,7 +34,7 @@ TABLES = {
         ("the broker restarts", "broker restarted"),
         ("the worker connects again", "connects again"),
     ),
-    "It fails always, with three retries": (
+    "It always fails, with three retries": (
         ("attempts", "attempts"),
         ("afterwards", "afterwards"),
         ("the reason is written down", "record of the error"),
@@ -40,7 +43,7 @@ TABLES = {
         ("RabbitMQ 3.10: attempts, afterwards", "on 3.10"),
     ),
     "Trouble with queues": (
-        ("the queue in which it would wait was deleted", "place deleted"),
+        ("its waiting queue was deleted", "place deleted"),
         ("… is full, with `reject-publish`", "place full"),
         ("a classic work queue of somebody else's", "existing classic queue"),
         ("a quorum work queue of somebody else's", "existing quorum queue"),
@@ -55,7 +58,7 @@ def tables(observed: dict) -> str:
         text += f"\n### {title}\n\n| | {' | '.join(head for head, _ in columns)} |\n|---|{'---|' * len(columns)}\n"
         for folder, cells in observed["peers"].items():
             found = [cells.get(cell, "?") for _, cell in columns]
-            text += f"| {PEERS[folder].title} | {' | '.join(found)} |\n"
+            text += f"| {PEERS[folder].title} | {' | '.join(SAID.get(cell, cell) for cell in found)} |\n"
     return text + "\n"
 
 

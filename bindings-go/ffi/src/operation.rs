@@ -100,7 +100,7 @@ impl Drop for Operation {
 pub(crate) fn other() -> Refusal {
     Refusal::new(
         "error",
-        "an operation gave another answer than the one that was asked for; this is a mistake in retryrmq",
+        "an operation gave an unexpected answer; this is a bug in retryrmq",
     )
 }
 
@@ -133,7 +133,7 @@ mod tests {
         told(vec![71, 72]);
         for operation in begun {
             let refusal = operation.unwrap().nothing().unwrap_err();
-            assert!(refusal.to_string().contains("broke off"), "{refusal}");
+            assert!(refusal.to_string().contains("bug in retryrmq"), "{refusal}");
         }
     }
 }

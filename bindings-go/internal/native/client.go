@@ -125,7 +125,7 @@ func (c *Client) CheckEnd() error {
 	return err
 }
 
-// Reconnects is how often a connection was re-made.
+// Reconnects is how often a connection was lost and reconnected.
 func (c *Client) Reconnects() uint64 {
 	if !c.enter() {
 		return 0

@@ -46,7 +46,7 @@ var (
 	OnMissed = func(uint64) {}
 )
 
-// As long a thread waits for news at once.
+// How long a thread waits for news at once.
 const newsSlice = 60_000
 
 // Hold keeps the news coming until Release.

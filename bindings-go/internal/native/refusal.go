@@ -15,18 +15,18 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.Message }
 
 // ErrFreed is what a call on an object gives that is gone already.
-var ErrFreed = &Refusal{Code: "closed", Message: "this was closed already"}
+var ErrFreed = &Refusal{Code: "closed", Message: "this is already closed"}
 
 var errTooLarge = &Refusal{Code: "too_large", Message: "more than 2 GiB cannot be handed over"}
 
-var errShort = &Refusal{Code: "error", Message: "the native half answered something else than it promises; this is a mistake in retryrmq"}
+var errShort = &Refusal{Code: "error", Message: "the native half gave an unexpected answer; this is a bug in retryrmq"}
 
 // What a call refused with: the kind of its end, and what it wrote. Every kind but 1 is a panic.
 func refusalOf(code int, text []byte) error {
 	if code != 1 {
 		return &Refusal{
 			Code:    "error",
-			Message: "the native half failed; this is a mistake in retryrmq",
+			Message: "the native half failed; this is a bug in retryrmq",
 			Detail:  string(text),
 		}
 	}

@@ -67,8 +67,8 @@ test('an event that cannot be read is logged, and ends nothing', async (t) => {
   await rmq.publish(orders, 'bad')
   await until('another one is parked', () => consumer.stats().parked === 2)
   await until('both are logged', () => lines.length === 2)
-  assert.match(lines[0], /^retryrmq: an event cannot be told: SyntaxError: .*"name":"replayed"/s)
-  assert.match(lines[1], /^retryrmq: an event cannot be told: SyntaxError: .*"name":"parked"/s)
+  assert.match(lines[0], /^retryrmq: an event could not be decoded: SyntaxError: .*"name":"replayed"/s)
+  assert.match(lines[1], /^retryrmq: an event could not be decoded: SyntaxError: .*"name":"parked"/s)
 })
 
 test('who listens after all others were removed is told', async (t) => {

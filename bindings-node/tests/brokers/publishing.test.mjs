@@ -136,7 +136,7 @@ test('after closing there is nothing to be had', async (t) => {
   await assert.rejects(rmq.publish('q', 'x'), { name: 'ClosedError', code: 'closed' })
   await assert.rejects(rmq.consume({ queue: 'q' }, () => {}), { code: 'closed' })
   await assert.rejects(rmq.run(), { code: 'closed' })
-  await assert.rejects(rmq.parked('q')[Symbol.asyncIterator]().next(), { name: 'ClosedError', message: /client was closed/ })
+  await assert.rejects(rmq.parked('q')[Symbol.asyncIterator]().next(), { name: 'ClosedError', message: /client is closed/ })
   await assert.rejects(rmq.publish(7, 'x'), TypeError)
 })
 

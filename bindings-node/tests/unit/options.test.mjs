@@ -25,14 +25,14 @@ const planned = (options) => simulate({ queue: 'orders', ...options }, handler, 
 const TYPES = [
   [{ queue: 7 }, /`queue` must be a string, not a number/],
   [{ dlx: 'yes' }, /`dlx` must be true or false, not a string/],
-  [{ retry: 5 }, /`retry` must be a policy or a text/],
+  [{ retry: 5 }, /`retry` must be a policy or a string/],
   [{ strategy: null }, /`strategy` must be a string, not null/],
   [{ rules: 'error=* => fixed(1s)' }, /`rules` must be an array/],
-  [{ rules: [7] }, /`rules` must hold rules or texts, not a number/],
-  [{ rules: [,] }, /`rules` must hold rules or texts, not undefined/],
+  [{ rules: [7] }, /`rules` must hold rules or strings, not a number/],
+  [{ rules: [,] }, /`rules` must hold rules or strings, not undefined/],
   [{ fatal: [,] }, /`fatal` must be error classes, not undefined/],
   [{ prefetch: '64' }, /`prefetch` must be a number, not a string/],
-  [{ handlerTimeout: true }, /`handlerTimeout` must be a number of milliseconds or a text/],
+  [{ handlerTimeout: true }, /`handlerTimeout` must be a number of milliseconds or a string/],
   [{ pause: 'sometimes' }, /`pause` must be an object/],
   [{ pause: { share: 0.5 } }, /`pause` has no option `share`/],
   [{ onEvent: {} }, /`onEvent` must be a function/],
@@ -66,7 +66,7 @@ for (const [options, says] of TYPES) {
 
 const VALUES = [
   [{ queue: '' }, /`queue` is empty/],
-  [{ queue: 'my_orders.parked' }, /messages of `my_orders` wait .*; name `my_orders`, .* `reservedName`$/],
+  [{ queue: 'my_orders.parked' }, /^`my_orders.parked` is .* of `my_orders`; consume `my_orders`, .* `reservedName`$/],
   [{ prefetch: 0 }, /`prefetch` must be a whole number between 1 and 65535, not 0/],
   [{ priority: 2 ** 31 }, /`priority` must be a whole number between -2147483648 and 2147483647/],
   [{ prefetch: 1.5 }, /`prefetch` must be a whole number/],
@@ -85,13 +85,13 @@ const VALUES = [
   [{ pause: { window: 0 } }, /`window` must be a whole number/],
   [{ pause: { failures: NaN } }, /`failures` of `pause` cannot be NaN/],
   [{ strategy: 'hope' }, /^`strategy`: .*hope/],
-  [{ queue: 'orders\ud83d' }, /^`queue` has half of a surrogate pair/],
-  [{ dlx: true, retry: 'fixed(1s)\udc00' }, /^`retry` has half of a surrogate pair/],
-  [{ dlx: true, strategy: '\ud800' }, /^`strategy` has half of a surrogate pair/],
-  [{ dlx: true, rules: ['error=A\ud800 => fixed(1s)'] }, /^`rules` has half of a surrogate pair/],
-  [{ dlx: true, rules: [rule({ error: '\ud800' }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
-  [{ dlx: true, rules: [rule({ headers: { '\ud800': 'x' } }, 'fixed(1s)')] }, /^`rules` has half of a surrogate pair/],
-  [{ workQueue: { 'x-\ud800': 1 } }, /^`workQueue` has half of a surrogate pair/],
+  [{ queue: 'orders\ud83d' }, /^`queue` holds a lone surrogate/],
+  [{ dlx: true, retry: 'fixed(1s)\udc00' }, /^`retry` holds a lone surrogate/],
+  [{ dlx: true, strategy: '\ud800' }, /^`strategy` holds a lone surrogate/],
+  [{ dlx: true, rules: ['error=A\ud800 => fixed(1s)'] }, /^`rules` holds a lone surrogate/],
+  [{ dlx: true, rules: [rule({ error: '\ud800' }, 'fixed(1s)')] }, /^`rules` holds a lone surrogate/],
+  [{ dlx: true, rules: [rule({ headers: { '\ud800': 'x' } }, 'fixed(1s)')] }, /^`rules` holds a lone surrogate/],
+  [{ workQueue: { 'x-\ud800': 1 } }, /^`workQueue` holds a lone surrogate/],
 ]
 
 for (const [options, says] of VALUES) {
@@ -122,7 +122,7 @@ test('a queue whose name is too long is refused by name', () => {
   }
 })
 
-test('a text with whole surrogate pairs is an option as any other', () => {
+test('a string with whole surrogate pairs is an option like any other', () => {
   planned({ queue: 'orders \u{1f600}', dlx: true, rules: [rule({ error: '\u{1f600}' }, 'fixed(1s)')] })
 })
 

@@ -23,7 +23,7 @@ test('delays are known', () => {
 })
 
 test('what makes no policy says why', () => {
-  assert.throws(() => fixed(), /`delay` must be a number of milliseconds or a text/)
+  assert.throws(() => fixed(), /`delay` must be a number of milliseconds or a string/)
   assert.throws(() => fixed('soon'), /`delay`: /)
   assert.throws(() => fixed('1s', { retires: 3 }), /fixed\(\) has no option `retires`; did you mean `retries`\? The options are/)
   assert.throws(() => fixed('1s', { retries: '3' }), /`retries` must be a number/)

@@ -82,7 +82,7 @@ test('integers are numbers where that is exact, otherwise bigints', async () => 
   )
 })
 
-test('headers that AMQP cannot say are refused by name', async () => {
+test('headers that AMQP cannot represent are refused by name', async () => {
   const bad = async (headers, says, code = 'invalid_option') =>
     assert.rejects(seen({ body: '', headers }), (error) => {
       assert.match(error.message, says)

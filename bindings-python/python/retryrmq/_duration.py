@@ -1,4 +1,4 @@
-"""Durations: ``timedelta`` or a text such as ``"5s"``, never a bare number."""
+"""Durations: ``timedelta`` or a string such as ``"5s"``, never a bare number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from . import _native
 from .errors import InvalidOptionError, InvalidTypeError
 
-#: A ``timedelta``, or a text such as ``"250ms"``, ``"1s"``, ``"5m"`` or ``"1h30m"``.
+#: A ``timedelta``, or a string such as ``"250ms"``, ``"1s"``, ``"5m"`` or ``"1h30m"``.
 Duration: TypeAlias = str | timedelta
 
 
@@ -24,7 +24,7 @@ def seconds(value: Duration, option: str) -> float:
         if total < 0:
             raise InvalidOptionError(f"`{option}` is negative ({value!r}); a duration is at least 0")
         return total
-    raise InvalidTypeError(f"`{option}` must be a timedelta or a text such as '5s', not {type(value).__name__}")
+    raise InvalidTypeError(f"`{option}` must be a timedelta or a string such as '5s', not {type(value).__name__}")
 
 
 def text(value: Duration, option: str) -> str:

@@ -109,9 +109,9 @@ def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_inf
 
 
 _ours = Lines()
-#: As :meth:`Lines.write`, for this process.
+#: Like :meth:`Lines.write`, for this process.
 write = _ours.write
-#: As :meth:`Lines.wait`, for this process.
+#: Like :meth:`Lines.wait`, for this process.
 wait = _ours.wait
 
 

@@ -217,7 +217,7 @@ class LoopWorkers:
         if task.cancelled() and not self._stopped and cast("_Worker", task).from_outside:
             logger.error(
                 "%s: a worker was cancelled from outside, as at the end of an event loop; the consumer ends, and what it holds "
-                "comes again",
+                "is delivered again",
                 self._plan.queue,
             )
             if self._deadline is None:

@@ -51,7 +51,7 @@ def retry(message: Message, error: BaseException | str | None, delay: Duration |
         judgement = judged(error, stack=message._may_park())
         end = judgement if after is None else ("retry", *judgement[1:5], after)
     else:
-        raise InvalidTypeError(f"`error` must be an exception or a text, not {type(error).__name__}")
+        raise InvalidTypeError(f"`error` must be an exception or a string, not {type(error).__name__}")
     _settle(message, end)
     return _SETTLED
 
@@ -62,7 +62,7 @@ def park(message: Message, reason: BaseException | str) -> Settled:
     elif isinstance(reason, str):
         _settle(message, ("park", sayable(reason), "", [], None, None))
     else:
-        raise InvalidTypeError(f"`reason` must be a text or an exception, not {type(reason).__name__}")
+        raise InvalidTypeError(f"`reason` must be a string or an exception, not {type(reason).__name__}")
     return _SETTLED
 
 

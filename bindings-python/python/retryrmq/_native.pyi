@@ -59,42 +59,101 @@ def want_lines(least: int) -> None: ...
 
 @final
 class Message:
+    """A message.
+
+    If its handler returns, it is acknowledged; if the handler raises, it is retried. The methods ``ack``, ``retry``, ``park`` and ``defer``
+    are for code that iterates over a consumer. They settle the message at once and never fail; awaiting their result is optional. Only the
+    first one counts.
+    """
+
     @property
-    def body(self) -> bytes: ...
-    def text(self) -> str: ...
-    def json(self) -> Any: ...
+    def body(self) -> bytes:
+        """The body, as it was published."""
+
+    def text(self) -> str:
+        """The body as text.
+
+        Raises ``UnicodeDecodeError`` if it is not UTF-8.
+        """
+
+    def json(self) -> Any:
+        """The body, parsed as JSON.
+
+        Raises ``json.JSONDecodeError`` or ``UnicodeDecodeError`` (both are ``ValueError``s) if it is not JSON.
+        """
+
     @property
-    def headers(self) -> dict[str, Any]: ...
+    def headers(self) -> dict[str, Any]:
+        """The headers. They include the headers of the broker and the ``x-retry-*`` headers of this library."""
+
     @property
-    def properties(self) -> dict[str, Any]: ...
+    def properties(self) -> dict[str, Any]:
+        """The properties that are set, by their AMQP names, without the headers."""
+
     @property
-    def exchange(self) -> str: ...
+    def exchange(self) -> str:
+        """The exchange the message was first published to; empty for the default exchange."""
+
     @property
-    def routing_key(self) -> str: ...
+    def routing_key(self) -> str:
+        """The routing key the message was first published with."""
+
     @property
-    def message_id(self) -> str | None: ...
+    def message_id(self) -> str | None:
+        """The id that the publisher gave it; ``None`` without one."""
+
     @property
-    def attempt(self) -> int: ...
+    def attempt(self) -> int:
+        """The number of this attempt: 1 on first delivery."""
+
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """How many attempts failed before this one: ``attempt - 1``."""
+
     @property
-    def first_failed_at(self) -> datetime | None: ...
+    def first_failed_at(self) -> datetime | None:
+        """When the first attempt failed, in whole seconds, in UTC; ``None`` if none has failed."""
+
     @property
-    def last_error(self) -> str | None: ...
+    def last_error(self) -> str | None:
+        """The error of the last failed attempt; ``None`` if none has failed."""
+
     @property
-    def replays(self) -> int: ...
+    def replays(self) -> int:
+        """How often the message was replayed from the parking queue."""
+
     @property
-    def queue(self) -> str: ...
+    def queue(self) -> str:
+        """The work queue it came from."""
+
     @property
-    def redelivered(self) -> bool: ...
+    def redelivered(self) -> bool:
+        """Whether the broker has delivered this message before (AMQP ``redelivered``)."""
+
     @property
-    def mended(self) -> str | None: ...
+    def mended(self) -> str | None:
+        """Damage that was repaired so that the message could be read, such as names that are not UTF-8 or tables nested too deeply; ``None`` if
+        there was none. If the handler fails on such a message, it is parked as ``undecodable`` at once."""
+
     @property
-    def history(self) -> list[HistoryEntry]: ...
-    def ack(self) -> Settled: ...
-    def retry(self, error: BaseException | str | None = None, *, delay: Duration | None = None) -> Settled: ...
-    def park(self, reason: BaseException | str) -> Settled: ...
-    def defer(self, delay: Duration) -> Settled: ...
+    def history(self) -> list[HistoryEntry]:
+        """The last failures, at most ten, oldest first."""
+
+    def ack(self) -> Settled:
+        """Acknowledges the message: it was handled."""
+
+    def retry(self, error: BaseException | str | None = None, *, delay: Duration | None = None) -> Settled:
+        """Ends the attempt as failed. The message is retried after ``delay``, or after the policy's delay. If no retries are left, it is
+        parked. Without ``dlx`` it is rejected without requeue."""
+
+    def park(self, reason: BaseException | str) -> Settled:
+        """Parks the message now as ``requested``; ``reason`` goes into its record. Without ``dlx`` it is rejected without requeue."""
+
+    def defer(self, delay: Duration) -> Settled:
+        """Delivers the message again after ``delay``; no attempt is used up. After ``defer_limit`` deferrals it is parked as ``exhausted``.
+        Without ``dlx`` the consumer holds it for at most a minute, then publishes a copy to the tail of its queue; after ``defer_limit``
+        deferrals it is rejected."""
+
     def _history(self) -> str: ...
     def _may_park(self) -> bool: ...
     @property

@@ -154,7 +154,7 @@ class Pump:
                 _lines.write(
                     "retryrmq",
                     logging.WARNING,
-                    "%s: the event loop was closed before the consumer; its messages come again",
+                    "%s: the event loop was closed before the consumer; its messages are delivered again",
                     home.queue,
                 )
             del self._homes[number]
@@ -190,7 +190,7 @@ class Pump:
             mailbox.end()
 
     def unlisten_after(self, end: Operation, number: int) -> None:
-        """As :meth:`unlisten`, after all events until the end of ``end`` are in the mailbox."""
+        """Like :meth:`unlisten`, after all events until the end of ``end`` are in the mailbox."""
         ticket = next(self._tickets)
         self._last_of[ticket] = number
         end.notify(self.native, ticket)
@@ -249,7 +249,7 @@ class Pump:
             if event is not None:
                 mailbox.put(event)
         except BaseException as error:  # this thread must go on, or nothing would ever be answered again
-            _lines.write("retryrmq", logging.ERROR, "the event %r cannot be told", name, exc_info=error)
+            _lines.write("retryrmq", logging.ERROR, "the event %r could not be decoded", name, exc_info=error)
 
     def _end_now(self, subscription: Subscription) -> None:
         """Ends a subscription. What nobody has begun is requeued uncounted."""

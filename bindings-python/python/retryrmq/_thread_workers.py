@@ -114,7 +114,7 @@ class ThreadWorkers:
         self._leave()
 
     async def wait_on_loop(self) -> None:
-        """As :meth:`wait`, without blocking the event loop."""
+        """Like :meth:`wait`, without blocking the event loop."""
         await until_done(self._all_gone, self._left())
         self._leave()
 
@@ -200,7 +200,7 @@ class ThreadWorkers:
                 return
             try:
                 self._end(message, self._attempt(message))
-            except BaseException:  # or it would stay here for ever
+            except BaseException:  # or it would stay here forever
                 self._subscription.give_back([message])
                 raise
 

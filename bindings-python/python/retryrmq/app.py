@@ -54,7 +54,7 @@ class App(AsyncOnly):
         app.run()
 
     The arguments are those of :func:`connect`, with one other default: ``wait`` is on, so the app keeps trying while the broker cannot be
-    reached, also if the broker goes away again before a consumer has started. A broker that answers and refuses is an error. With
+    reached, even if the broker goes away again before a consumer has started. A broker that answers and refuses is an error. With
     ``end_when_refused`` the app also ends with that error when the broker refuses the login or the virtual host after a connection was lost;
     otherwise it keeps trying.
     """
@@ -82,7 +82,7 @@ class App(AsyncOnly):
         #: Whether it drains.
         self._ending = False
         self._consumers: list[Consumer] = []
-        #: The consumers that `stats` shows, also while they drain; and their last numbers.
+        #: The consumers that `stats` shows, even while they drain; and their last numbers.
         self._counted: list[Consumer] = []
         self._last: dict[str, Stats] = {}
 
@@ -95,8 +95,8 @@ class App(AsyncOnly):
 
         If the handler returns, the message is acknowledged. If it raises, the message is retried (with ``dlx=True``), or treated as
         :class:`RetryAfter`, :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread.
-        :class:`ConsumerOptions` lists the options. They are checked at once: raises :class:`InvalidOptionError` or
-        :class:`InvalidTypeError`.
+        :class:`ConsumerOptions` lists the options. They are checked at once. Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`,
+        :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name that is too long.
         """
         plan(queue, None, options)
 
@@ -104,7 +104,7 @@ class App(AsyncOnly):
             if not callable(handler):
                 raise InvalidTypeError(f"@app.consume decorates a function, not {type(handler).__name__}")
             if any(known.queue == queue for known in self._plans):
-                raise InvalidOptionError(f"`queue` {queue!r} has a handler in this app already")
+                raise InvalidOptionError(f"this app already has a handler for `queue` {queue!r}")
             self._plans.append(plan(queue, handler, options))
             return handler
 
@@ -129,7 +129,7 @@ class App(AsyncOnly):
         return self.client.blocking
 
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
-        """As :meth:`Client.publish`, while the app runs."""
+        """Like :meth:`Client.publish`, while the app runs."""
         await self.client.publish(routing_key, body, **options)
 
     def parked(self, queue: str) -> ParkedMessages:
@@ -141,22 +141,22 @@ class App(AsyncOnly):
         return {consumer.queue: consumer.stats() for consumer in self._counted} or self._last
 
     def healthy(self) -> bool:
-        """As :meth:`Client.healthy`. ``False`` before the app is connected and after its end."""
+        """Like :meth:`Client.healthy`. ``False`` before the app is connected and after its end."""
         return self.trouble() is None
 
     def trouble(self) -> str | None:
-        """As :meth:`Client.trouble`."""
+        """Like :meth:`Client.trouble`."""
         client = self._client
         return "the app is not connected" if client is None else client.trouble()
 
     def metrics_text(self) -> str:
-        """As :meth:`Client.metrics_text`, while the app runs."""
+        """Like :meth:`Client.metrics_text`, while the app runs."""
         return self.client.metrics_text()
 
     async def __aenter__(self) -> App:
         """Connects and starts every consumer. For an application that does more than consume."""
         if self._loop is not None:
-            raise ClosedError("this app runs already")
+            raise ClosedError("this app is already running")
         if not self._plans:
             raise InvalidOptionError("this app has no handlers; decorate one with @app.consume('orders')")
         self._loop, self._stopping, self._ending = asyncio.get_running_loop(), False, False
@@ -230,7 +230,7 @@ class App(AsyncOnly):
                 await client.close()
 
     def stop(self) -> None:
-        """Asks the app to drain and end, also while it starts. May be called from any handler and any thread. Returns at once."""
+        """Asks the app to drain and end, even while it starts. May be called from any handler and any thread. Returns at once."""
         loop = self._loop
         if loop is None:
             return
@@ -257,7 +257,7 @@ class App(AsyncOnly):
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, then drains. Installs no signal handlers.
 
-        Raises as :func:`connect` and :meth:`Consumer.start`.
+        Raises like :func:`connect` and :meth:`Consumer.start`.
         """
         async with self:
             await self.wait_closed()
@@ -271,7 +271,7 @@ class App(AsyncOnly):
     def run(self, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> None:
         """Handles messages until SIGINT or SIGTERM, then drains. A second signal stops at once, with ``SystemExit(128 + its number)``.
 
-        ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``. Raises as :func:`connect` and
+        ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``. Raises like :func:`connect` and
         :meth:`Consumer.start`.
         """
         loop = (loop_factory or asyncio.new_event_loop)()

@@ -50,19 +50,25 @@ class PublishOptions(TypedDict, total=False):
     mandatory: bool
     #: Whether the message survives a restart of the broker (AMQP ``delivery-mode`` 2). On by default.
     persistent: bool
-    #: The message's id. A consumer recognises a redelivery of a handled message by it.
+    #: The message's id. A consumer recognises a redelivery of a handled message by it. At most 255 bytes; a longer id is an error.
     message_id: str | None
+    #: A MIME type such as ``application/json``.
     content_type: str
+    #: An encoding such as ``gzip``.
     content_encoding: str
+    #: For replies: the id that links a reply to its request.
     correlation_id: str
+    #: For replies: the queue that the reply goes to.
     reply_to: str
-    #: After this time in a queue the broker drops or dead-letters the message.
+    #: After this time in a queue the broker drops or dead-letters the message. Rounded up to whole milliseconds, at most 3650 days.
     expiration: Duration
     #: 0 to 255.
     priority: int
-    #: With a time zone. AMQP keeps whole seconds.
+    #: The time of publication, with a time zone. AMQP keeps whole seconds.
     timestamp: datetime
+    #: The application's name for the kind of message.
     type: str
+    #: The application's name.
     app_id: str
     #: Must be the name of the connection's user; the broker refuses any other.
     user_id: str
@@ -140,7 +146,7 @@ class _Connected:
 
     @property
     def reconnects(self) -> int:
-        """How often a connection of this client was lost and re-made."""
+        """How often a connection of this client was lost and reconnected."""
         return self._native.reconnects
 
     def healthy(self) -> bool:
@@ -148,14 +154,14 @@ class _Connected:
         return self.trouble() is None
 
     def trouble(self) -> str | None:
-        """Why a connection is not open: the error of the last try to re-make it. ``None`` if both are open."""
+        """Why a connection is not open: the error of the last attempt to reconnect. ``None`` if both are open."""
         return self._native.trouble()
 
     def metrics_text(self) -> str:
         """All metrics of this client in the OpenMetrics text format, which Prometheus reads.
 
-        Serve them with the content type ``application/openmetrics-text; version=1.0.0; charset=utf-8``. The number of parked messages is as
-        old as the previous call.
+        Serve them with the content type ``application/openmetrics-text; version=1.0.0; charset=utf-8``. The number of parked messages is
+        the one at the previous call.
         """
         return self._native.metrics_text()
 
@@ -166,7 +172,7 @@ class _Connected:
 class Client(_Connected, AsyncOnly):
     """A client of one broker or cluster, for an event loop: it consumes, publishes and gives access to parked messages.
 
-    It holds two connections. Each is re-made in the background when it is lost.
+    It holds two connections, and reconnects each in the background when it is lost.
     """
 
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
@@ -174,9 +180,11 @@ class Client(_Connected, AsyncOnly):
 
         Raises :class:`UnroutableError` if no queue takes it; :class:`TooLargeError`, :class:`AccessRefusedError` or
         :class:`InvalidOptionError` if something must change first. It was not stored then. After :class:`NotConfirmedError`,
-        :class:`BrokerTimeoutError` or :class:`ConnectionLostError` it may have been stored: publish it again.
+        :class:`BrokerTimeoutError` or :class:`ConnectionLostError` it may have been stored: publish it again. With ``delay``:
+        :class:`QueueNotFoundError`, :class:`MismatchError` or :class:`StrategyRefusedError` if there is no queue to wait in; the message was
+        not stored. After :meth:`close`: :class:`ClosedError`.
 
-        Messages are sent in the order of the calls, also when several calls run at the same time.
+        Messages without a delay are sent in the order of the calls, even if the calls overlap.
         """
         operation = self._native.publish(outgoing(routing_key, body, options))
         await pump().answer(operation)
@@ -184,7 +192,8 @@ class Client(_Connected, AsyncOnly):
     def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
 
-        Raises :class:`InvalidOptionError` or :class:`InvalidTypeError` for an option that cannot work.
+        Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`, :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name
+        that is too long.
         """
         if handler is None:
             refuse_without_handler(options)
@@ -200,9 +209,9 @@ class Client(_Connected, AsyncOnly):
         return BlockingClient(self._native)
 
     async def close(self) -> None:
-        """Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued.
+        """Closes both connections. Close the consumers first, so that they drain: unsettled messages of open consumers are requeued.
 
-        What is being published is waited for, for at most 20 seconds, and not after the connection was lost. Meanwhile and afterwards
+        Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost. During and after this call,
         :meth:`publish` raises :class:`ClosedError`.
         """
         await pump().answer(self._native.close())
@@ -220,7 +229,7 @@ class BlockingClient(_Connected):
     """A client of one broker or cluster, for threads. Several threads may use it at the same time."""
 
     def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
-        """As :meth:`Client.publish`."""
+        """Like :meth:`Client.publish`."""
         self._native.publish(outgoing(routing_key, body, options)).wait()
 
     def consume(
@@ -228,7 +237,8 @@ class BlockingClient(_Connected):
     ) -> BlockingConsumer:
         """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
 
-        Raises :class:`InvalidOptionError` or :class:`InvalidTypeError` for an option that cannot work.
+        Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`, :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name
+        that is too long.
         """
         if handler is not None and is_async(handler):
             raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
@@ -241,7 +251,7 @@ class BlockingClient(_Connected):
         return BlockingParkedMessages(self._native, queue)
 
     def close(self) -> None:
-        """As :meth:`Client.close`."""
+        """Like :meth:`Client.close`."""
         self._native.close().wait()
 
     def __enter__(self) -> BlockingClient:
@@ -278,10 +288,10 @@ class _Attempt:
 
 
 class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
-    """A connection that is not made yet. Await it, enter it with ``async with``, or make a task of it; only then it connects.
+    """A connection that is not made yet. Await it, enter it with ``async with``, or make a task of it. It connects only then.
 
-    Any number of tasks may await it, and all get the same client. Cancelling one of them does not disturb the others; the attempt is given
-    up with the last one. After an error the next ``await`` tries anew.
+    Any number of tasks may await it, and all get the same client. Cancelling one of them does not disturb the others; the connection attempt
+    ends when the last waiting task is cancelled. After an error the next ``await`` tries again.
     """
 
     def __init__(self, address: Address) -> None:
@@ -424,7 +434,7 @@ def connect(
         client = await retryrmq.connect("amqp://localhost")
         async with retryrmq.connect("amqp://localhost") as client: ...
 
-    Any number of tasks may await the result; all get the same client. After an error the next ``await`` tries anew.
+    Any number of tasks may await the result; all get the same client. After an error the next ``await`` tries again.
 
     - ``url``: one URL, one with several hosts of a cluster (``amqp://user:password@one,two,three/vhost``), or a list of URLs. The client
       uses any host that answers.
@@ -439,7 +449,7 @@ def connect(
       with ``wait``. After a lost connection it is tried again, even with ``end_when_refused``, and :meth:`Client.trouble` says why.
 
     Raises :class:`InvalidUrlError`, :class:`UnreachableError`, :class:`AuthenticationFailedError`, :class:`VhostNotFoundError`,
-    :class:`TlsFailedError` or :class:`BrokerTimeoutError`. Once connected, a lost connection is re-made in the background.
+    :class:`TlsFailedError` or :class:`BrokerTimeoutError`. Once connected, the client reconnects in the background.
     """
     return Connecting(address(url, app_version, queue_type, wait, end_when_refused, credentials))
 
@@ -453,6 +463,6 @@ def connect_blocking(
     end_when_refused: bool = False,
     credentials: Credentials | None = None,
 ) -> BlockingClient:
-    """As :func:`connect`, for threads. An ``async def`` as ``credentials`` runs on an event loop of its own."""
+    """Like :func:`connect`, for threads. An ``async def`` as ``credentials`` runs on an event loop of its own."""
     where = address(url, app_version, queue_type, wait, end_when_refused, credentials)
     return BlockingClient(where.begin(None).wait())

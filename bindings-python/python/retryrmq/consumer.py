@@ -71,7 +71,7 @@ class _Subscribed:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise ClosedError("this consumer was closed; make another one")
+            raise ClosedError("this consumer is closed; create a new one with `consume`")
 
     def _subscribe(self, mailbox: Mailbox | None) -> Operation:
         told = None
@@ -194,11 +194,11 @@ class Consumer(_Subscribed, AsyncOnly):
     async def run(self) -> None:
         """Handles messages until the consumer is closed. If it is cancelled, it drains first.
 
-        Returns at once if the consumer was started and closed before, for example by its own handler. Raises as :meth:`start`, the error with
-        which the client ended by itself (``end_when_refused``), and :class:`ClosedError` if a defect of retryrmq ended the consumer.
+        Returns at once if the consumer was started and closed before, for example by its own handler. Raises like :meth:`start`, the error with
+        which the client ended by itself (``end_when_refused``), and :class:`ClosedError` if a bug in retryrmq ended the consumer.
         """
         if self._plan.handler is None:
-            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
+            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or pass one to `consume`")
         if not self._has_ended:
             await self.start()
         try:
@@ -237,7 +237,10 @@ class Consumer(_Subscribed, AsyncOnly):
             self._workers.close()
 
     def stop(self) -> None:
-        """Ends now: handlers are cancelled, and their messages are delivered again."""
+        """Ends now. ``async def`` handlers are cancelled; ``def`` handlers keep running.
+
+        Their unsettled messages are delivered again, which counts as a delivery.
+        """
         if self._workers is not None:
             self._workers.stop()
         self._end(abandon=True)
@@ -256,7 +259,9 @@ class Consumer(_Subscribed, AsyncOnly):
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         if self._plan.handler is not None:
-            raise InvalidTypeError("this consumer has a handler; iterate over one without, or await `run()`")
+            raise InvalidTypeError(
+                "this consumer has a handler; call `run()`, or create one without a handler to iterate over"
+            )
         await self.start()
         subscription = self._open()
         while True:
@@ -322,11 +327,11 @@ class BlockingConsumer(_Subscribed):
     def run(self) -> None:
         """Handles messages until a handler or another thread closes the consumer. Ctrl-C drains, then raises ``KeyboardInterrupt``.
 
-        Returns at once if the consumer was started and closed before. Raises as :meth:`start`, the error with which the client ended by
-        itself (``end_when_refused``), and :class:`ClosedError` if a defect of retryrmq ended the consumer.
+        Returns at once if the consumer was started and closed before. Raises like :meth:`start`, the error with which the client ended by
+        itself (``end_when_refused``), and :class:`ClosedError` if a bug in retryrmq ended the consumer.
         """
         if self._plan.handler is None:
-            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or name one in `consume`")
+            raise InvalidTypeError("this consumer has no handler to run; iterate over it, or pass one to `consume`")
         with self._pump.stays():
             if not self._has_ended:
                 self.start()
@@ -358,7 +363,7 @@ class BlockingConsumer(_Subscribed):
             self._wait_closed(subscription)
 
     def stop(self) -> None:
-        """Ends now, without waiting for handlers: their messages are delivered again."""
+        """Ends now. Handlers keep running. Their unsettled messages are delivered again, which counts as a delivery."""
         if self._workers is not None:
             self._workers.stop()
         self._end(abandon=True)
@@ -378,7 +383,9 @@ class BlockingConsumer(_Subscribed):
 
     def __iter__(self) -> Iterator[Message]:
         if self._plan.handler is not None:
-            raise InvalidTypeError("this consumer has a handler; iterate over one without, or call `run()`")
+            raise InvalidTypeError(
+                "this consumer has a handler; call `run()`, or create one without a handler to iterate over"
+            )
         with self._pump.stays():
             subscription = self.start()._open()
             while True:

@@ -18,7 +18,7 @@ class RetryRmqError(Exception):
 
 
 class InvalidUrlError(RetryRmqError, ValueError):
-    """The broker's address cannot be used: unknown scheme, missing host, port out of range."""
+    """The broker's address cannot be used: unknown scheme, missing host, port out of range, or hosts of different clusters."""
 
     code = "invalid_url"
 
@@ -42,13 +42,14 @@ class InvalidPolicyError(RetryRmqError, ValueError):
 
 
 class UnreachableError(RetryRmqError, ConnectionError):
-    """Nothing answers at the address, or it does not speak AMQP 0-9-1."""
+    """No usable connection: nothing answers, it is not AMQP 0-9-1, the broker is still starting, or its limit of connections or channels is
+    reached."""
 
     code = "unreachable"
 
 
 class AuthenticationFailedError(RetryRmqError):
-    """The broker refused the user or the password (AMQP 403), or a password file or the ``credentials`` function failed."""
+    """The broker refused the login (AMQP 403 while connecting), or the password file or the ``credentials`` function failed."""
 
     code = "authentication_failed"
 
@@ -66,25 +67,26 @@ class VhostNotFoundError(RetryRmqError):
 
 
 class QueueNotFoundError(RetryRmqError):
-    """The queue does not exist and may not be declared (AMQP 404)."""
+    """A queue or exchange does not exist, and this call does not create it (AMQP 404)."""
 
     code = "queue_not_found"
 
 
 class MismatchError(RetryRmqError):
-    """A queue or exchange exists with other arguments (AMQP 406)."""
+    """A queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used."""
 
     code = "mismatch"
 
 
 class AccessRefusedError(RetryRmqError):
-    """The user lacks a permission (AMQP 403). The text names the missing permission pattern."""
+    """The user lacks a permission (AMQP 403; the error message names the pattern), or another connection uses the queue exclusively
+    (AMQP 403 or 405)."""
 
     code = "access_refused"
 
 
 class StrategyRefusedError(RetryRmqError):
-    """This broker or this queue cannot serve the chosen strategy safely. The text names one that can."""
+    """This broker or this queue cannot serve the chosen strategy safely. The error message names one that can."""
 
     code = "strategy_refused"
 
@@ -114,13 +116,13 @@ class BrokerTimeoutError(RetryRmqError, TimeoutError):
 
 
 class ConnectionLostError(RetryRmqError, ConnectionError):
-    """The connection was lost. It is re-made in the background."""
+    """The connection was lost. The client reconnects in the background."""
 
     code = "connection_lost"
 
 
 class ClosedError(RetryRmqError):
-    """The client or the consumer was closed."""
+    """The client or the consumer was closed, or a bug in retryrmq ended the consumer."""
 
     code = "closed"
 
@@ -132,7 +134,7 @@ class ForkedError(RetryRmqError, RuntimeError):
 
 
 class BrokerError(RetryRmqError):
-    """Any other refusal by the broker. The text quotes it."""
+    """Any other refusal by the broker. The error message quotes it."""
 
     code = "broker_error"
 

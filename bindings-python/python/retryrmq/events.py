@@ -81,7 +81,7 @@ class HandedOver(_MessageEvent):
 
 @dataclass(frozen=True)
 class Detoured(_MessageEvent):
-    """A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted."""
+    """A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted."""
 
     name = "detoured"
     #: Its crashes so far.
@@ -90,7 +90,7 @@ class Detoured(_MessageEvent):
 
 @dataclass(frozen=True)
 class AlreadyHandled(_MessageEvent):
-    """A message that was handled before the connection was lost came again. It was acknowledged and not handled again."""
+    """A message that was handled before the connection was lost was redelivered. It was acknowledged, not handled again."""
 
     name = "already_handled"
 
@@ -113,7 +113,10 @@ class PublishFailed(_MessageEvent):
 
 @dataclass(frozen=True)
 class Requeued(_MessageEvent):
-    """A copy could not be stored for a long time, so the message was requeued."""
+    """A message that did not run, or whose copy could not be stored for ten minutes, went back to the tail of its queue as a copy.
+
+    A requeue by AMQP ``basic.nack`` has no event.
+    """
 
     name = "requeued"
 
@@ -129,7 +132,7 @@ class Disconnected(Event):
 class LoginRefused(Event):
     """The connection was lost, and the broker now refuses the login or the virtual host.
 
-    The client keeps trying; somebody must change one of them.
+    The client keeps trying. Fix the user, the password or the virtual host.
     """
 
     name = "login_refused"

@@ -39,14 +39,14 @@ def checked_credentials(function: object) -> None:
     """Raises if the function cannot be called."""
     if isinstance(function, Login | tuple):
         raise InvalidTypeError(
-            f"`credentials` must be a function that returns a retryrmq.Login, not a {type(function).__name__} itself; a login "
-            "that does not change belongs into the URL"
+            f"`credentials` must be a function that returns a retryrmq.Login, not a {type(function).__name__} itself; "
+            "put a fixed login into the URL"
         )
     checked_callable("`credentials`", function, "without arguments")
 
 
 def login_of(result: Any) -> Login:
-    """The login that a function returned. The text of the error does not quote the value, which may be a password."""
+    """The login that a function returned. The error message does not quote the value, which may be a password."""
     if isinstance(result, Login):
         return result
     if isinstance(result, tuple) and len(result) == 2:

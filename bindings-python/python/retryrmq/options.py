@@ -34,12 +34,15 @@ Handler: TypeAlias = Callable[[Message], Any]
 class Pause:
     """The retry budget: when a consumer stops taking messages for a while.
 
-    If more than the share ``failures`` (0 to 1) of the last ``window`` attempts failed, the consumer takes no messages for ``duration``.
-    Then it takes one message as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins.
+    If more than the share ``failures`` of the last ``window`` attempts failed, the consumer takes no messages for ``duration``. Then it takes
+    one message as a probe: if it succeeds, the consumer resumes; if it fails, the next pause begins.
     """
 
+    #: The share of failed attempts above which the consumer pauses: at least 0 and below 1; 0.5 by default.
     failures: float = _native.PAUSE[0]
+    #: How many of the last attempts are counted: 1 to 10 000; 20 by default.
     window: int = _native.PAUSE[1]
+    #: How long a pause lasts, at most 365 days; 30 seconds by default.
     duration: Duration = _native.PAUSE[2]
 
     def __post_init__(self) -> None:
@@ -71,17 +74,19 @@ class ConsumerOptions(TypedDict, total=False):
     #: The priority among the consumers of the queue (``x-priority``): while a consumer of a higher priority has room in its ``prefetch``,
     #: it gets all messages. May be negative; 0 by default.
     priority: int
-    #: How many handlers run at a time. 16 by default for an ``async def`` handler. 1 for a ``def`` handler: its code must be thread-safe
-    #: before you set more. Needs a handler.
+    #: How many handlers run at a time, 1 to 100 000. 16 by default for an ``async def`` handler. 1 for a ``def`` handler: its code must be
+    #: thread-safe before you set more. Needs a handler.
     concurrency: int
-    #: How long a handler may run, at most 365 days. After that the attempt has failed. No limit by default. Needs a handler.
+    #: How long a handler may run, at most 365 days; then the attempt has failed. An ``async def`` handler is cancelled. A ``def`` handler keeps
+    #: its thread, and another thread takes its place. No limit by default. Needs a handler.
     handler_timeout: Duration
-    #: Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost. Needs ``dlx``.
+    #: Whether messages that are given up are parked. On by default. Off: they are acknowledged and dropped. Needs ``dlx``.
     park: bool
     #: Stops taking messages for a while when too many attempts fail. ``True`` for the default :class:`Pause`. Off by default.
     pause: Pause | bool
-    #: A function that is called with every event: on the event loop for an ``async def`` handler and for ``async for``, otherwise on a
-    #: thread of its own.
+    #: A function that is called with each event, in order: on the event loop for an ``async def`` handler and for ``async for``, which it must
+    #: not block, otherwise on a thread of its own. Up to 10 000 events wait for it; further ones are dropped with a warning. Its errors are
+    #: logged and do not affect messages.
     on_event: Listener
     #: Exception classes that no retry can fix: the message is parked at once as ``fatal``. Needs ``dlx`` and a handler.
     fatal: type[BaseException] | tuple[type[BaseException], ...]
@@ -97,9 +102,9 @@ class ConsumerOptions(TypedDict, total=False):
     #: How long closing waits for running handlers: 30 seconds by default, at most 365 days. Coroutines that still run then are cancelled,
     #: and their messages are requeued.
     drain_timeout: Duration
-    #: Crashes of its consumer after which a message is parked as ``delivery-limit``; 10 by default.
+    #: Crashes of its consumer after which a message is parked as ``delivery-limit``: 1 to 1 000 000; 10 by default.
     crash_limit: int
-    #: Deferrals after which a message is parked as ``exhausted``; 1000 by default.
+    #: Deferrals after which a message is parked as ``exhausted``: 1 to 1 000 000; 1000 by default.
     defer_limit: int
 
 
@@ -122,16 +127,16 @@ def _policy(value: object) -> str:
     if isinstance(value, Policy | str):
         return checked_text("retry", str(value))
     raise InvalidTypeError(
-        f"`retry` must be a policy or a text such as 'fixed(5s, retries=3)', not {type(value).__name__}"
+        f"`retry` must be a policy or a string such as 'fixed(5s, retries=3)', not {type(value).__name__}"
     )
 
 
 def _rules(value: object) -> list[Any]:
     if isinstance(value, str | Rule) or not isinstance(value, Sequence):
-        raise InvalidTypeError(f"`rules` must be a list of rules or texts, not {type(value).__name__}")
+        raise InvalidTypeError(f"`rules` must be a list of rules or strings, not {type(value).__name__}")
     for rule in value:
         if not isinstance(rule, Rule | str):
-            raise InvalidTypeError(f"`rules` must hold rules or texts, not {type(rule).__name__}")
+            raise InvalidTypeError(f"`rules` must hold rules or strings, not {type(rule).__name__}")
         for text in (rule,) if isinstance(rule, str) else rule._texts():
             checked_text("rules", text)
     return [rule._parts if isinstance(rule, Rule) else rule for rule in value]
@@ -180,7 +185,7 @@ def encoded(option: str, value: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError as error:
         raise InvalidOptionError(
-            f"`{option}` holds a lone surrogate at {error.start}, which UTF-8 cannot say"
+            f"`{option}` holds a lone surrogate at {error.start}, which UTF-8 cannot encode"
         ) from None
 
 
@@ -264,7 +269,7 @@ def refuse_without_handler(options: ConsumerOptions) -> None:
     for option in _OF_HANDLERS:
         if options.get(option) is not None:
             raise InvalidOptionError(
-                f"`{option}` needs a handler: who iterates over a consumer settles by hand, with `msg.park(error)` for example"
+                f"`{option}` needs a handler; when iterating, settle each message yourself, for example with `msg.park(error)`"
             )
 
 

@@ -53,8 +53,8 @@ class Park(Exception):
 class Defer(Exception):
     """Raise it in a handler: not now; the message is delivered again after ``delay``, and uses up no attempt.
 
-    After ``defer_limit`` deferrals it is parked. Without ``dlx`` the consumer holds the message, for at most a minute, and puts a copy at
-    the tail of its queue.
+    After ``defer_limit`` deferrals it is parked as ``exhausted``. Without ``dlx`` the consumer holds the message for at most a minute, then
+    publishes a copy to the tail of its queue; after ``defer_limit`` deferrals it is rejected.
     """
 
     def __init__(self, delay: Duration) -> None:
@@ -185,7 +185,7 @@ def _text(error: BaseException, otherwise: str | None = None) -> str:
     try:
         text = sayable(str(error))
     except BaseException:
-        text = f"<the text of {name} cannot be had: its __str__ raises>"
+        text = "<no error text: __str__ raises>"
     return text or (name if otherwise is None else otherwise)
 
 

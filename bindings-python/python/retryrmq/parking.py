@@ -163,21 +163,26 @@ class ParkedMessages(_Parking, AsyncOnly):
 
         The copy's retries count from the start. It goes to the queue that :attr:`ParkedMessage.home` names. The first replay to a queue
         takes two seconds. Raises :class:`UnroutableError` if the queue does not exist, and the errors of publishing: the message stays
-        parked. After :class:`ConnectionLostError` it is still parked, and may also be in the work queue.
+        parked. Raises :class:`InvalidOptionError` if it was already replayed or dropped, belongs to another walk, or could not be read as it
+        is (:attr:`Message.mended`). After :class:`ConnectionLostError` it is still parked, and may also be in the work queue.
         """
         await pump().answer(self._settle(parked, "replay"))
 
     async def replay_to(self, parked: ParkedMessage, queue: str) -> None:
-        """As :meth:`replay`, to a queue of your choice. Raises :class:`InvalidOptionError` for a waiting or parking queue."""
+        """Like :meth:`replay`, to a queue of your choice. Raises :class:`InvalidOptionError` also for a waiting or parking queue."""
         await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
     async def drop(self, parked: ParkedMessage) -> None:
-        """Drops a message for good (AMQP ``basic.ack``)."""
+        """Drops a message for good (AMQP ``basic.ack``).
+
+        Raises :class:`InvalidOptionError` if it was already replayed or dropped, or belongs to another walk. After
+        :class:`ConnectionLostError` it may still be parked.
+        """
         await pump().answer(self._settle(parked, "drop"))
 
 
 class BlockingParkedMessages(_Parking):
-    """As :class:`ParkedMessages`, for threads: ``with`` and ``for`` instead of ``async with`` and ``async for``."""
+    """Like :class:`ParkedMessages`, for threads: ``with`` and ``for`` instead of ``async with`` and ``async for``."""
 
     def __enter__(self) -> BlockingParkedMessages:
         self._walk = self._native.parked(self.queue).wait()
@@ -195,13 +200,13 @@ class BlockingParkedMessages(_Parking):
             yield ParkedMessage(record)
 
     def replay(self, parked: ParkedMessage) -> None:
-        """As :meth:`ParkedMessages.replay`."""
+        """Like :meth:`ParkedMessages.replay`."""
         self._settle(parked, "replay").wait()
 
     def replay_to(self, parked: ParkedMessage, queue: str) -> None:
-        """As :meth:`ParkedMessages.replay_to`."""
+        """Like :meth:`ParkedMessages.replay_to`."""
         self._settle(parked, "replay_to", checked_text("queue", queue)).wait()
 
     def drop(self, parked: ParkedMessage) -> None:
-        """As :meth:`ParkedMessages.drop`."""
+        """Like :meth:`ParkedMessages.drop`."""
         self._settle(parked, "drop").wait()

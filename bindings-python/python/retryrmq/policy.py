@@ -12,17 +12,17 @@ from .errors import InvalidOptionError, InvalidTypeError
 
 
 class Policy:
-    """How long a failed message waits, and how often it comes back before it is parked.
+    """How long a failed message waits, and how often it is retried before it is parked.
 
-    Made by :func:`exponential`, :func:`fixed`, :func:`linear` or :func:`list`, or from text, which is the same in every language:
-    ``Policy("exponential(1s, factor=4, max=5m, retries=5)")``. Raises :class:`InvalidPolicyError` for any other text.
+    Made by :func:`exponential`, :func:`fixed`, :func:`linear` or :func:`list`, or from a string, which is the same in every language:
+    ``Policy("exponential(1s, factor=4, max=5m, retries=5)")``. Raises :class:`InvalidPolicyError` for any other string.
     """
 
     __slots__ = ("_delays", "_retries", "_text")
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise InvalidTypeError(f"a policy is a text such as 'fixed(5s, retries=3)', not {type(text).__name__}")
+            raise InvalidTypeError(f"a policy is a string such as 'fixed(5s, retries=3)', not {type(text).__name__}")
         self._text, self._retries, self._delays = _native.policy(text)
 
     @property
@@ -32,7 +32,7 @@ class Policy:
 
     @property
     def delays(self) -> tuple[timedelta, ...]:
-        """The delay before each retry, without jitter."""
+        """The delays before the retries, without jitter; at most the first 1000."""
         return tuple(timedelta(seconds=delay) for delay in self._delays)
 
     def __str__(self) -> str:
@@ -167,7 +167,7 @@ class Rule:
     """A policy for messages that meet conditions. The first rule whose conditions all match decides.
 
     ``routing_key`` is a topic pattern as in bindings (``"eu.#"``). ``headers`` maps names to values; ``*`` in a value matches any text.
-    ``error`` is an exception class (subclasses match too) or a pattern for its name (``"*Timeout"``). As text:
+    ``error`` is an exception class (subclasses match too) or a pattern for its name (``"*Timeout"``). As a string:
     ``"routing_key=eu.#, error=*Timeout => fixed(5s, retries=3)"``.
 
     Rules are the same in every language, so only the name of a class is compared, without its module: ``TimeoutError`` also matches

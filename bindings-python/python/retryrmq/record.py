@@ -40,9 +40,9 @@ class Stats:
     parked: int
     #: Failed messages handed over to the service, whose policy decides.
     handed_over: int
-    #: Messages rejected because the consumer has no retries.
+    #: Failed messages rejected without requeue, because ``dlx`` is off.
     rejected: int
-    #: Messages that came back without an answer, sent on a detour so that the crash is counted.
+    #: Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.
     detoured: int
     #: Redeliveries of handled messages, acknowledged and not handled again.
     already_handled: int
@@ -52,7 +52,7 @@ class Stats:
     stale: int
     #: Copies that could not be stored at once.
     publish_failures: int
-    #: How often the consumer resumed after a lost connection.
+    #: How often the consumer consumed again after a lost connection or channel.
     reconnects: int
     #: How often the consumer paused because too many attempts failed.
     pauses: int

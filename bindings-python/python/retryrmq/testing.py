@@ -164,7 +164,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
 
 
 def simulate_blocking(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
-    """As :func:`simulate`, for a test that is not a coroutine."""
+    """Like :func:`simulate`, for a test that is not a coroutine."""
     return asyncio.run(simulate(app, queue, messages))
 
 

@@ -70,7 +70,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
     let subscription = tokio::select! {
-        subscription = consumer.subscribe() => subscription?,
+        subscription = consumer.subscribe() => subscription.map_err(Fault::in_flags)?,
         () = signals.next() => return Ok(Exit::Ok),
     };
     let report = Report::new(output, settings.limits.crashes);

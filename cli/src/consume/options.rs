@@ -70,17 +70,16 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     grace: Option<String>,
 
-    /// Wait for a broker that cannot be reached yet, with a line for each reason once a minute, instead of failing at once. One that refuses is not
-    /// waited for. A connection that is lost later is made again in any case
+    /// Wait for an unreachable broker instead of failing; a refusal is still an error. Lost connections always reconnect
     #[arg(long, help_heading = "Running")]
     pub(super) wait: bool,
 
-    /// End with an error when the broker refuses the login or the virtual host after a connection was lost, instead of trying
-    /// again for ever. What runs then may finish as after a signal, see --drain
+    /// End with an error if the broker refuses the login or the virtual host after a lost connection, instead of retrying
+    /// forever. What runs then may finish as after a signal, see --drain
     #[arg(long, help_heading = "Ending")]
     pub(super) end_when_refused: bool,
 
-    /// End after this many attempts: one run of COMMAND or one request each, whatever comes of it
+    /// End after this many attempts: one run of COMMAND or one request each, whatever the outcome
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Ending")]
     pub(super) count: Option<u64>,
 
@@ -115,15 +114,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Safety")]
     pause: Option<String>,
 
-    /// Acknowledge what is given up instead of parking it: it is gone
+    /// Acknowledge and drop messages that are given up, instead of parking them
     #[arg(long, help_heading = "Safety")]
     pub(super) no_park: bool,
 
-    /// Make no queues; they must exist already (`retryrmq topology --apply`)
+    /// Do not create queues; they must already exist (`retryrmq topology --apply`)
     #[arg(long, help_heading = "Safety")]
     pub(super) no_declare: bool,
 
-    /// Consume QUEUE although its name, `*.parked` or `*.retry.<number>`, is one of those that messages wait or are parked in
+    /// Consume QUEUE even if its name is that of a waiting or parking queue: `*.parked` or `*.retry.<number>`
     #[arg(long, help_heading = "Safety")]
     pub(super) reserved_name: bool,
 
@@ -238,7 +237,7 @@ impl Options {
         not_reserved(&self.queue, self.reserved_name)?;
         if let Some(option) = self.needs_dlx().filter(|_| !self.dlx) {
             return Err(Fault::usage(format!(
-                "{option} needs --dlx; without it a failure is rejected, and the message dropped where its queue has no dead-letter route"
+                "{option} needs --dlx; without it a failure is rejected, and the message dropped if its queue has no dead-letter route"
             )));
         }
         let mut limits = Limits::default();
@@ -274,7 +273,7 @@ impl Options {
             .endpoint(settings.timeout, settings.max_retry_after)?;
         match (endpoint, self.command.first()) {
             (Some(_), Some(_)) => Err(Fault::usage(
-                "--http and a command after `--` exclude each other: a message goes to one of them",
+                "--http and a command after `--` cannot be combined: a message goes to one of them",
             )),
             (Some(_), None) if self.grace.is_some() => Err(Fault::usage(
                 "--grace is for commands; a request ends at once when its --timeout or --drain is over",
@@ -321,12 +320,12 @@ fn pause(text: &str) -> Result<Pause, Fault> {
             "share" => {
                 pause.failures = value
                     .parse()
-                    .map_err(|_| bad(format!("`{value}` is no number")))?
+                    .map_err(|_| bad(format!("`{value}` is not a number")))?
             }
             "window" => {
                 pause.window = value
                     .parse()
-                    .map_err(|_| bad(format!("`{value}` is no whole number")))?
+                    .map_err(|_| bad(format!("`{value}` is not a whole number")))?
             }
             "for" => pause.pause = duration("--pause", value)?,
             other => return Err(bad(format!("`{other}` is not known"))),

@@ -248,7 +248,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             "crash",
             yellow,
             format!(
-                "{}  came back without an answer ({crashes} of {most_crashes}); comes again",
+                "{}  redelivered, because its consumer never settled it ({crashes} of {most_crashes}); it will run again",
                 name(message_id.as_deref())
             ),
         ),
@@ -256,7 +256,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             "again",
             cyan,
             format!(
-                "{}  came again although it was handled; acknowledged",
+                "{}  redelivered although it was handled; acknowledged",
                 name(message_id.as_deref())
             ),
         ),
@@ -280,7 +280,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
         Event::Disconnected { .. } => (
             "lost",
             red,
-            "the connection; what is unacknowledged comes again".to_owned(),
+            "the connection; unacknowledged messages are redelivered".to_owned(),
         ),
         Event::Reconnected { .. } => (
             "found",

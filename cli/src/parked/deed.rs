@@ -21,7 +21,7 @@ pub(super) struct Choice {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) limit: Option<u64>,
 
-    /// Only say which
+    /// Show what would be done, and change nothing
     #[arg(long)]
     pub(super) dry_run: bool,
 

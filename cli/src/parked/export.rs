@@ -256,7 +256,7 @@ impl Export<'_> {
         let spared = match self.spared {
             0 => String::new(),
             spared => format!(
-                "; {spared} on hold were left alone (`parked ls --group` says why; say --fingerprint to act on them)"
+                "; {spared} on hold were left alone (`parked ls --group` says why; pass --fingerprint to act on them)"
             ),
         };
         format!("{count} message{plural} exported{to}{rest}{spared}")

@@ -27,8 +27,9 @@ use retryrmq::visible;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
-/// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work queue itself, or with a consumer, is not touched:
-/// look there as well, or run this again when those are done. Nor is what a service keeps in Redis: `retryrmq serve --waiting` lists that, and `--cancel` erases it.
+/// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work
+/// queue itself, or with a consumer, is not touched: look there as well, or run this again when those are done. Nor is what a service
+/// keeps in Redis: `retryrmq serve --waiting` lists that, and `--cancel` erases it.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked forget [OPTIONS] <QUEUE> <--id <ID>|--fingerprint <HEX>|--where <CONDITION>|…>", after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args([
@@ -60,11 +61,11 @@ pub(crate) struct Options {
     #[arg(long = "delay", value_name = "DURATION")]
     delays: Vec<String>,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 
-    /// Only say which
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -98,7 +99,7 @@ const MOST: u32 = 2;
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     if !(options.yes || options.dry_run || prompt::can_ask()) {
         return Err(Fault::usage(
-            "forgotten messages are gone for good: say --yes, or look first with --dry-run",
+            "forgotten messages are gone for good: pass --yes, or look first with --dry-run",
         ));
     }
     if options
@@ -114,12 +115,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let work = place::family(&options.queue, options.dlq);
     if work.is_none() && !options.delays.is_empty() {
         return Err(Fault::usage(
-            "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: say --delay with the name of the work queue, without --dlq",
+            "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: pass --delay with the name of the work queue, without --dlq",
         ));
     }
     if work.is_some() && options.criteria.goes_by_parking() {
         return Err(Fault::usage(
-            "--since goes by when a message was parked, and what waits was not: say --where with something of the message itself",
+            "--since goes by when a message was parked, and what waits was not: pass --where with something of the message itself",
         ));
     }
     let alike = options.fingerprint.is_some() || !options.criteria.is_empty();

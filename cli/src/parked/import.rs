@@ -17,8 +17,8 @@ use retryrmq::visible;
 
 /// Park the messages of a file that `parked export` has written
 ///
-/// What was exported with --dlq goes back to that dead-letter queue. The whole file is read before anything happens: a bad line is named, and nothing is imported. Each message is confirmed. What is
-/// imported twice is there twice.
+/// What was exported with --dlq goes back to that dead-letter queue. The whole file is read before anything happens: a bad line is
+/// named, and nothing is imported. Each message is confirmed. What is imported twice is there twice.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq parked import [OPTIONS] <FILE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     from_line: u64,
 
-    /// Only read the file
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 

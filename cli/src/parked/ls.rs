@@ -330,7 +330,7 @@ fn columns(elsewhere: bool, output: &Output) -> Vec<Column> {
         Column::left("from", if are_cut { 14 } else { 32 }),
         Column::left("parked", 42),
         Column::left("reason", 16),
-        Column::right("tries", 7),
+        Column::right("attempts", 8),
     ];
     columns.drain(left_out(elsewhere, output));
     if is_wide(output) {

@@ -36,8 +36,9 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
 /// Look at parked messages, replay, drop, keep or forget them
 ///
-/// What consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking costs nothing: every message is there
-/// afterwards. Meanwhile others see the messages that are looked at as unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it cleanly.
+/// What consumers parked for a queue, or, with --dlq, any dead-letter queue. Looking loses no message (exceptions:
+/// docs/reference/limits.md). While it runs, other tools see these messages as unacknowledged. Ctrl-C, SIGTERM and SIGHUP end it
+/// cleanly.
 #[derive(Clone, Debug, Subcommand)]
 #[command(override_usage = "retryrmq parked [OPTIONS] <COMMAND>")]
 pub(crate) enum Command {

@@ -10,7 +10,7 @@ pub(super) fn refused(error: Error, parking: &str) -> Fault {
         return error.into();
     }
     Fault::held(format!(
-        "somebody consumes {} exclusively, so that nothing of it is to be seen: try again when they are done",
+        "another consumer uses {} exclusively; try again when it is done",
         visible::line(parking)
     ))
 }
@@ -70,7 +70,7 @@ impl Others {
     /// The error for an id that a message may have which is not to be seen.
     pub(super) fn may_hold_more(self, parking: &str) -> Fault {
         Fault::held(format!(
-            "nothing was dropped, because a message that is not to be seen may have the same id or failure: {}; or say #1=MARK, as `parked ls` shows it",
+            "nothing was dropped, because a message that is not visible may have the same id or failure: {}; or write #1=MARK, as `parked ls` shows it",
             self.sentence(parking)
         ))
     }
@@ -79,7 +79,7 @@ impl Others {
     pub(super) fn or_not_found(self, which: &str, parking: &str) -> Fault {
         if self.hold() {
             Fault::held(format!(
-                "no message {which} among those that are to be seen; {}",
+                "no message {which} among the visible ones; {}",
                 self.sentence(parking)
             ))
         } else {

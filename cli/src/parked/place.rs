@@ -28,7 +28,7 @@ pub(super) fn absent(error: retryrmq::Error, dlq: bool) -> Fault {
     let hint = !dlq && error.kind() == ErrorKind::QueueNotFound;
     let fault = Fault::from(error);
     if hint {
-        fault.after("to read a dead-letter queue itself, say --dlq")
+        fault.after("to read a dead-letter queue itself, pass --dlq")
     } else {
         fault
     }

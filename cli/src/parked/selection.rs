@@ -136,7 +136,7 @@ impl Words {
         // --type alone chooses by error, but beside --proto it chooses nothing.
         if !self.all && !selection.is_named() && !selection.is_a_filter() {
             return Err(Fault::usage(
-                "which messages? Name them as `parked ls` shows them, or say --error, --where and the like, or --all",
+                "which messages? Name them as `parked ls` shows them, or pass --error, --where and the like, or --all",
             ));
         }
         Ok(selection)

@@ -82,7 +82,7 @@ pub(crate) struct Drop {
     #[command(flatten)]
     choice: Choice,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -121,7 +121,7 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
     let sure = options.yes || options.choice.dry_run;
     if !sure && !prompt::can_ask() {
         return Err(Fault::usage(
-            "dropped messages are gone for good: say --yes, or look first with --dry-run",
+            "dropped messages are gone for good: pass --yes, or look first with --dry-run",
         ));
     }
     let mut selection = options.choice.which.read()?;
@@ -133,7 +133,7 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         .filter(|_| options.yes && !options.choice.dry_run)
     {
         return Err(Fault::usage(format!(
-            "{place} alone is no name for what is dropped for good, because places move: say {place}=MARK, as `parked ls` shows it, or the message's id"
+            "{place} alone does not name what is dropped for good, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
         )));
     }
     let deed = (Deed::Drop, Manner::default());

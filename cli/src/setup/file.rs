@@ -55,7 +55,7 @@ impl Setup {
             let wanted = reader.queue(queue, &file.policies)?;
             if queues.iter().any(|earlier| earlier.name == wanted.name) {
                 let why = format!(
-                    "the queue `{}` stands here twice",
+                    "the queue `{}` is listed twice",
                     visible::line(&wanted.name)
                 );
                 return Err(reader.at(queue.name.span(), why));
@@ -82,7 +82,7 @@ impl Setup {
             let grant = Grant::of(permission, &queues);
             if grants.iter().any(|earlier| earlier.user == grant.user) {
                 let why = format!(
-                    "the user `{}` stands here twice: RabbitMQ has one set of permissions for each",
+                    "the user `{}` is listed twice: RabbitMQ has one set of permissions for each",
                     visible::line(&grant.user)
                 );
                 return Err(reader.at(permission.user.span(), why));
@@ -252,7 +252,7 @@ mod tests {
             (
                 "[[queues]]\nname = \"a\"\nretry = \"fixed(5x)\"",
                 "3:9: ",
-                "no unit",
+                "not a unit",
             ),
             (
                 "[[queues]]\nname = \"a\"\nretry = \"slow\"",
@@ -268,12 +268,12 @@ mod tests {
             (
                 "[[queues]]\nname = \"a\"\nstrategy = \"best\"",
                 "3:12: ",
-                "no strategy",
+                "not a strategy",
             ),
             (
                 "[[queues]]\nname = \"a\"\nqueue_type = \"fast\"",
                 "3:14: ",
-                "no queue type",
+                "not a queue type",
             ),
             (
                 "[[queues]]\nname = \"a\"\nwork_queue = 7",

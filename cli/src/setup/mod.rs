@@ -22,10 +22,10 @@ use crate::{
     prompt, topology,
 };
 
-/// Make the queues that services need, out of one file, and say which permissions they need
+/// Create the queues that services need from one file, and list the permissions they need
 ///
-/// Idempotent: what is there stays as it is, and where something differs nothing is made. The services then consume with `--no-declare`, or
-/// `declare` off, and need no right to configure. With --permissions they are given the rights that they need, too.
+/// Idempotent: what is there stays as it is, and where something differs nothing is created. The services then consume with `--no-declare`,
+/// or `declare` off, and need no right to configure. With --permissions they are given the rights that they need, too.
 #[derive(Clone, Debug, Args)]
 #[command(override_usage = "retryrmq setup [OPTIONS] <FILE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "dry_run")]
     check: bool,
 
-    /// Only compare with the broker
+    /// Show what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "check")]
     permissions: bool,
 
-    /// Do not ask before permissions are changed
+    /// Do not ask for confirmation
     #[arg(long, requires = "permissions", conflicts_with = "dry_run")]
     yes: bool,
 
@@ -100,7 +100,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     if desk.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
         return Err(Fault::usage(
-            "--permissions changes what users may do: say --yes, or look first with --dry-run; nothing was done",
+            "--permissions changes what users may do: pass --yes, or look first with --dry-run; nothing was done",
         ));
     }
     let mut rights = match &desk {
@@ -134,7 +134,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         } else if may {
             output.note("no permission was changed");
         } else if exit == Exit::Ok && rights.are_complete() {
-            output.note("every user has the permissions that he needs, and no others here");
+            output.note("every user has exactly the permissions it needs");
         }
     }
     if output.is_json() {

@@ -66,7 +66,7 @@ pub(crate) struct Cancel {
 
 #[derive(Clone, Debug, Args)]
 struct Manner {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -96,7 +96,7 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         (false, ids) if !ids.is_empty() => Choice::Ids(ids),
         _ => {
             return Err(Fault::usage(
-                "say which messages to bring back: --all, --id ID or --waits DURATION",
+                "which messages are to come back? Pass --all, --id ID or --waits DURATION",
             ));
         }
     };

@@ -82,7 +82,7 @@ async fn find(
     }
     match others {
         Some(others) if !stop.is_set() => Err(Fault::held(format!(
-            "no message `{}` among those that are to be seen; {others}",
+            "no message `{}` among the visible ones; {others}",
             visible::line(&options.id)
         ))),
         _ => Ok(None),

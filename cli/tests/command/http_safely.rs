@@ -252,7 +252,7 @@ async fn options_that_make_no_sense_are_refused_with_a_sentence() {
         (
             &http,
             &["--", "true"],
-            "--http and a command after `--` exclude each other",
+            "--http and a command after `--` cannot be combined",
         ),
         (&http, &["--grace=5s"], "--grace is for commands"),
         (
@@ -265,17 +265,17 @@ async fn options_that_make_no_sense_are_refused_with_a_sentence() {
             &["--", "true"],
             "--park-status needs --http",
         ),
-        (&["--http", "orders"], &[], "it is no URL"),
-        (&["--http", "ftp://u:s3cr3t@h/"], &[], "`ftp` is no scheme"),
-        (&["--http", "http://u:s3cr3t@:80"], &[], "it is no URL"),
+        (&["--http", "orders"], &[], "it is not a URL"),
+        (&["--http", "ftp://u:s3cr3t@h/"], &[], "its scheme is `ftp`"),
+        (&["--http", "http://u:s3cr3t@:80"], &[], "it is not a URL"),
         (
             &http,
             &["--park-status=200"],
-            "`200` is no status that parks",
+            "`200` is not a status that can park",
         ),
-        (&http, &["--park-status=soon"], "`soon` is no status"),
+        (&http, &["--park-status=soon"], "`soon` is not a status"),
         (&http, &["--header=s3cr3t"], "it has no colon"),
-        (&http, &["--header=a b: s3cr3t"], "no name of a header"),
+        (&http, &["--header=a b: s3cr3t"], "not a valid header name"),
         (&http, &["--header=a: s3cr3t\n"], ""),
         (
             &http,
@@ -293,7 +293,7 @@ async fn options_that_make_no_sense_are_refused_with_a_sentence() {
         (
             &http,
             &["--bearer-file", &good, "--header=authorization: s3cr3t"],
-            "exclude each other",
+            "cannot be combined",
         ),
         (&http, &["--sign-secret-file", &short], "it has 5 bytes"),
         (&http, &["--http-ca", &good], "--http-ca is for https://"),

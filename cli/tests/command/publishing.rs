@@ -93,7 +93,7 @@ async fn what_no_queue_takes_is_an_error() {
     on_every_broker(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let done = desk.run(&["publish", QUEUE, "x"]).await.exits(2);
-        assert!(done.err.contains("say --queue orders"), "{done:#?}");
+        assert!(done.err.contains("pass --queue orders"), "{done:#?}");
         let done = desk
             .run(&["--json", "publish", "--queue=nope", "x"])
             .await

@@ -23,7 +23,7 @@ use crate::{
 const COUNT: u32 = 2_200;
 /// How many may be ready before the parking queue refuses more.
 const ROOM: u32 = 20;
-const FULL: &str = "takes no fresh copies";
+const FULL: &str = "is full and rejects copies";
 
 fn id(number: u32) -> BasicProperties {
     BasicProperties::default().with_message_id(number.to_string().into())

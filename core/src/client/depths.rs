@@ -92,7 +92,7 @@ impl Depths {
         drop(state);
         let (depths, link) = (Arc::clone(self), Arc::downgrade(link));
         self.runtime.spawn(async move {
-            // Dropped also when this task is dropped with its runtime.
+            // Dropped even when this task is dropped with its runtime.
             let looking = Looking(&depths);
             if let Err(error) = depths.look(&link).await {
                 debug!(%error, "how many messages are parked is not known");

@@ -18,11 +18,11 @@ impl Client {
         self.0.consuming.end().or_else(|| self.0.publishing.end())
     }
 
-    /// Closes both connections. Close the consumers first, so that they drain: what a consumer still holds is requeued, and counts as
-    /// delivered.
+    /// Closes both connections. Close the consumers first, so that they drain: unsettled messages of open consumers are requeued, which
+    /// counts as a delivery.
     ///
-    /// What is being published is waited for, for at most 20 seconds, and not after the connection was lost. Meanwhile and afterwards
-    /// [`publish`](Self::publish) fails at once.
+    /// Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost. During and after this call,
+    /// [`publish`](Self::publish) returns [`Closed`](crate::ErrorKind::Closed).
     pub async fn close(&self) {
         self.0.looks.close().await;
         self.0.consuming.close().await;

@@ -67,8 +67,8 @@ pub struct ClientOptions {
     /// A function that returns the login for each new connection, instead of the user and password of the URL.
     pub credentials: Option<Credentials>,
     /// Whether [`Client::connect_with`] waits for a broker that cannot be reached yet, instead of returning an error at once. It tries
-    /// again with growing pauses, and logs each reason once a minute. A broker that answers and refuses is an error at once. Off by default. Subscribing
-    /// waits as well, while the broker is away again or its queues have no leaders yet: see [`Consumer::wait`].
+    /// again with growing pauses, and logs each reason once a minute. A broker that answers and refuses is an error at once. Off by
+    /// default. Subscribing waits as well, while the broker is away again or its queues have no leaders yet: see [`Consumer::wait`].
     pub wait: bool,
     /// Whether the client ends when the broker refuses the login or the virtual host after a connection was lost. On: the consumers end,
     /// and [`Consumer::run`] returns the error. Off, the default: the client keeps trying, and reports it with
@@ -121,7 +121,7 @@ impl ClientOptions {
 
 /// A client of one broker or cluster: it consumes, publishes and gives access to parked messages. Cheap to clone.
 ///
-/// It holds two connections, one to consume and acknowledge, one to publish. Each is re-made in the background when it is lost.
+/// It holds two connections, one to consume and acknowledge, one to publish. When one is lost, the client reconnects it in the background.
 ///
 /// ```no_run
 /// # async fn example() -> retryrmq::Result<()> {
@@ -173,7 +173,7 @@ impl Client {
     /// all parts of a URL. Several hosts of one cluster are separated by commas, as in `amqp://user:password@one,two,three/vhost`; the
     /// client uses any one that answers (see [`Addresses`]).
     ///
-    /// Once connected, a lost connection is re-made in the background for as long as the client lives.
+    /// Once connected, the client reconnects in the background whenever a connection is lost, as long as it lives.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidUrl`], [`ErrorKind::Unreachable`], [`ErrorKind::AuthenticationFailed`], [`ErrorKind::VhostNotFound`],
@@ -182,19 +182,19 @@ impl Client {
         Self::connect_with(url, ClientOptions::default()).await
     }
 
-    /// As [`connect`](Self::connect), with options.
+    /// Like [`connect`](Self::connect), with options.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self> {
         Self::connect_to(url.parse()?, options).await
     }
 
-    /// As [`connect_with`](Self::connect_with), with the URL from the environment variable `RETRYRMQ_URL`. If it is not set, the URL is
+    /// Like [`connect_with`](Self::connect_with), with the URL from the environment variable `RETRYRMQ_URL`. If it is not set, the URL is
     /// `amqp://localhost`. The command and the other languages use the same default.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Those of [`connect`](Self::connect).
     pub async fn from_env(options: ClientOptions) -> Result<Self> {
         Self::connect_to(Addresses::from_env()?, options).await
     }
@@ -275,7 +275,8 @@ impl Client {
     ///
     /// # Errors
     /// The error of the last try to connect, for example [`ErrorKind::AuthenticationFailed`] after a password was changed;
-    /// [`ErrorKind::ConnectionLost`] while no try has ended yet; [`ErrorKind::Closed`] after [`close`](Self::close).
+    /// [`ErrorKind::ConnectionLost`] while no try has ended yet; [`ErrorKind::Closed`] after [`close`](Self::close);
+    /// [`ErrorKind::Forked`] in a process that was forked from the one that connected.
     pub fn health(&self) -> Result<()> {
         self.same_process()?;
         self.0.consuming.health()?;
@@ -291,8 +292,8 @@ impl Client {
     /// broker yet.
     ///
     /// # Errors
-    /// As [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting messages
-    /// safely.
+    /// Those of [`Consumer::validate`] for the name of the queue, and [`ErrorKind::StrategyRefused`] if this broker cannot keep waiting
+    /// messages safely.
     pub fn retrier(&self, queue: impl Into<String>) -> Result<Retrier> {
         Retrier::new(self.clone(), queue.into())
     }
@@ -327,13 +328,15 @@ impl Client {
     /// | [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`] | may have been stored; publish it again |
     /// | [`ErrorKind::TooLarge`], [`ErrorKind::AccessRefused`], [`ErrorKind::InvalidOption`] | was not stored; change something first |
     /// | [`ErrorKind::QueueNotFound`], [`ErrorKind::Mismatch`], [`ErrorKind::StrategyRefused`], only with a delay | was not stored; it has no queue to wait in |
-    /// | [`ErrorKind::Closed`] | was not stored, unless [`close`](Self::close) waited for it in vain |
+    /// | [`ErrorKind::Closed`] | was not stored, unless [`close`](Self::close) gave up waiting for its confirm |
+    /// | [`ErrorKind::Forked`] | was not sent; connect in this process |
     pub async fn publish(&self, message: Publish) -> Result<()> {
         self.same_process()?;
         message.validate()?;
         // While the end waits for others, nobody can read.
         let _begun = self.0.publishes.try_read().map_err(|why| {
-            Error::new(ErrorKind::Closed, "the client was closed").with_source(why)
+            Error::new(ErrorKind::Closed, "the client is closed; connect a new one")
+                .with_source(why)
         })?;
         let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
             return self.0.publisher.publish(message).await;
@@ -350,7 +353,7 @@ impl Client {
         else {
             return Err(Error::new(
                 ErrorKind::InvalidOption,
-                "this message cannot be delayed",
+                "a delay needs a queue as its target; publish to the default exchange",
             ));
         };
         check_waiting(&self.0.server, self.0.options.queue_type)?;
@@ -433,7 +436,7 @@ impl Client {
         ])
     }
 
-    /// How often a connection of this client was lost and re-made.
+    /// How often a connection of this client was lost and reconnected.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.0.reconnects.load(Ordering::Relaxed)
@@ -442,7 +445,7 @@ impl Client {
     /// Compares a plan with what exists on the broker. Creates nothing.
     ///
     /// # Errors
-    /// As [`apply_plan`](Self::apply_plan), except that a queue with other arguments is a [`Finding`], not an error.
+    /// Those of [`apply_plan`](Self::apply_plan), except that a queue with other arguments is a [`Finding`], not an error.
     pub async fn compare_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
         self.examine(plan, Mode::Compare).await
     }
@@ -501,7 +504,7 @@ impl Client {
         Ok(findings)
     }
 
-    /// Counts the connections that were lost and re-made.
+    /// Counts the connections that were lost and reconnected.
     pub(crate) fn losses(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.reconnects)
     }

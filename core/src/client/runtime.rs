@@ -17,7 +17,7 @@ struct Own {
     forked: OnceBox<Own>,
 }
 
-/// No lock: a fork could copy it locked, for ever.
+/// No lock: a fork could copy it locked, forever.
 static OWN: OnceBox<Own> = OnceBox::new();
 
 /// The library's own tokio runtime. It is made at the first call, with one worker thread. A forked process inherits no threads, so its
@@ -48,7 +48,7 @@ fn make(pid: u32) -> Result<Box<Own>> {
         .map_err(|error| {
             Error::new(
                 ErrorKind::Broker,
-                "the operating system gives no threads for the connections",
+                "the system cannot start a thread; raise its limit of threads",
             )
             .with_source(error)
         })?;

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, MAX_DELAY, Result};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pause {
-    /// The share of failed attempts, 0 to 1, above which the consumer pauses; 0.5 is half of them.
+    /// The share of failed attempts above which the consumer pauses: at least 0 and below 1; 0.5 by default.
     pub failures: f64,
     /// How many of the last attempts are counted.
     pub window: usize,

@@ -52,7 +52,7 @@ impl Failed {
     /// earlier one: after the first rejection, attempt 1 has failed.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn dead_letter(message: &Message, death: &Death) -> Result<Self> {
         let received = &message.0;
         let mut properties = received.properties.clone();
@@ -85,7 +85,7 @@ impl Failed {
     /// [`Message::delivery_exchange`].
     ///
     /// # Errors
-    /// A sentence that names the header that is missing or cannot be read. Such a message belongs to no queue.
+    /// An error message that names the header that is missing or cannot be read. Such a message belongs to no queue.
     pub fn handed_over(message: &Message) -> std::result::Result<(Self, Handover), String> {
         let received = &message.0;
         let table = message.headers().ok_or("it has no headers")?;

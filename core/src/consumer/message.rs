@@ -180,8 +180,8 @@ impl Message {
         self.0.redelivered
     }
 
-    /// What had to be repaired before the message could be read, such as names that are not UTF-8 or tables nested too deeply; `None` if
-    /// nothing. If the handler fails on such a message, it is parked as `undecodable` at once.
+    /// Damage that was repaired so that the message could be read, such as names that are not UTF-8 or tables nested too deeply; `None` if
+    /// there was none. If the handler fails on such a message, it is parked as `undecodable` at once.
     #[must_use]
     pub fn mended(&self) -> Option<&str> {
         self.0.mended.as_deref()

@@ -115,7 +115,7 @@ impl fmt::Debug for Messages {
 ///
 /// If it is dropped without an answer, the attempt ended without a result, through a panic, an early return or a cancelled task. With
 /// [`dlx`](crate::Consumer::dlx) it counts as a failed attempt with the error type `Unanswered`. It is retried by the policy and parked in
-/// the end, so a message that crashes its task does not return for ever. While the stream closes, or without `dlx`, the message is
+/// the end, so a message that crashes its task does not return forever. While the stream closes, or without `dlx`, the message is
 /// requeued instead and delivered again.
 #[must_use = "a message that is dropped without an answer is a failed attempt"]
 pub struct Attempt {

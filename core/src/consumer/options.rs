@@ -145,15 +145,15 @@ impl Consumer {
     }
 
     /// Sets how long closing waits for running handlers: 30 seconds by default, at most 365 days. After that, the messages of handlers that
-    /// still run are requeued. Copies that are on their way to the broker then get up to two seconds more, so that their originals do not
+    /// still run are requeued. Copies that are on their way to the broker then get up to three seconds more, so that their originals do not
     /// come again as duplicates.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
     }
 
-    /// Whether messages that are given up are parked. On by default. Off: they are acknowledged and lost; only an event and a warning in
-    /// the log remain. Turning it off needs [`dlx`](Self::dlx), because without it nothing is parked.
+    /// Whether messages that are given up are parked. On by default. Off: they are acknowledged and dropped; only an event and a warning
+    /// in the log remain. Turning it off needs [`dlx`](Self::dlx), because without it nothing is parked.
     ///
     /// With [`Strategy::Service`] this option covers what the consumer itself gives up: messages that a handler parks, and messages that
     /// crash their consumers. The service's policy covers what is given up after the last retry.
@@ -194,9 +194,9 @@ impl Consumer {
         self
     }
 
-    /// Whether unstarted messages are always requeued (AMQP `basic.nack`), which keeps them unchanged. Off by default: when a requeue
-    /// would look like a crash to the next consumer, a copy goes to the queue instead, and headers that the broker wrote on the original,
-    /// such as `x-death`, are lost. Turn it on for a queue whose messages need these headers and which has no delivery limit.
+    /// Whether unstarted messages are always requeued unchanged (AMQP `basic.nack`). Off by default: when a requeue would look like a crash
+    /// to the next consumer, a copy goes to the queue instead, and headers that the broker wrote on the original, such as `x-death`, are
+    /// lost. Turn it on for a queue whose messages need these headers and which has no delivery limit.
     pub fn put_back_whole(mut self, put_back_whole: bool) -> Self {
         self.put_back_whole = put_back_whole;
         self
@@ -288,7 +288,7 @@ impl Consumer {
     /// What this consumer needs on the broker. Nothing is sent to the broker.
     ///
     /// # Errors
-    /// As [`Strategy::plan`].
+    /// Those of [`Strategy::plan`].
     pub fn plan(&self) -> Result<Plan> {
         if self.dlx {
             let queue_type = self
@@ -382,7 +382,7 @@ impl Consumer {
     /// [`Attempt`](super::Attempt) says what happens to a message that is dropped without an answer.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// Those of [`subscribe`](Self::subscribe).
     pub async fn messages(self) -> Result<Messages> {
         let (judge, dlx) = (self.judge(), self.dlx);
         Ok(Messages::new(self.subscribe().await?, judge, dlx))
@@ -403,7 +403,7 @@ impl Consumer {
     /// Otherwise the span has no parent.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// Those of [`subscribe`](Self::subscribe).
     pub async fn start<F, R, By>(self, handler: F) -> Result<Running>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
@@ -428,7 +428,7 @@ impl Consumer {
     /// If the future is dropped, the consumer starts to close and drains in the background, as after [`Subscription::close`].
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe). Also the error with which the client ended by itself, see
+    /// Those of [`subscribe`](Self::subscribe). Also the error with which the client ended by itself, see
     /// [`ClientOptions::end_when_refused`](crate::ClientOptions), and that of [`Subscription::wait_closed`].
     pub async fn run<F, R, By>(self, handler: F) -> Result<()>
     where
@@ -454,7 +454,7 @@ impl Consumer {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub async fn run_until<F, R, By>(
         self,
         end: impl Future<Output = ()> + Send,

@@ -279,7 +279,12 @@ impl Retrier {
         };
         let asker = Arc::new(());
         client.publisher().submit_for(job, Arc::downgrade(&asker));
-        let closed = || Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        let closed = || {
+            Err(Error::new(
+                ErrorKind::Closed,
+                "the client is closed; connect a new one",
+            ))
+        };
         let published = answer.await.unwrap_or_else(|_| closed());
         if let Err(error) = published {
             if error.kind() == ErrorKind::Unroutable {
@@ -295,7 +300,7 @@ impl Retrier {
     /// [Decides](Self::decide) and [stores](Self::store). `None` for [`Outcome::Ack`].
     ///
     /// # Errors
-    /// As [`store`](Self::store).
+    /// Those of [`store`](Self::store).
     pub async fn after(&self, failed: &Failed, outcome: &Outcome) -> Result<Option<Decision>> {
         let decision = self.decide(failed, outcome);
         if let Some(decision) = &decision {

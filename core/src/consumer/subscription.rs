@@ -145,8 +145,8 @@ impl Subscription {
         self.inbox.settle(outcomes);
     }
 
-    /// As [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`tell`](Self::tell), or a
-    /// moment later.
+    /// Like [`settle`](Self::settle), for a worker that starts its next message at once. The engine sees it after [`tell`](Self::tell), or
+    /// a moment later.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
         self.inbox.settle_quietly(token, outcome);
     }
@@ -190,7 +190,7 @@ impl Subscription {
     /// Waits until it is closed.
     ///
     /// # Errors
-    /// [`Closed`](ErrorKind::Closed) if a defect of this library ended it, with the text of the panic. Messages that were not settled are
+    /// [`Closed`](ErrorKind::Closed) if a bug in retryrmq ended it, with the text of the panic. Messages that were not settled are
     /// then delivered again, and no handler starts one that it could not settle.
     pub async fn wait_closed(&self) -> Result<()> {
         let mut ended = self.ended.clone();
@@ -216,7 +216,7 @@ struct End {
 impl End {
     fn broke(&self, panic: &str) {
         self.ending.send_replace(Some(format!(
-            "the consumer ended by a defect of retryrmq: {panic}; its unsettled messages are delivered again. Please report this"
+            "the consumer was ended by a bug in retryrmq: {panic}; its unsettled messages are delivered again. Please report it"
         )));
         // Nobody could settle them; the broker delivers them again.
         self.inbox.take_back();

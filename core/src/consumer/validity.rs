@@ -23,15 +23,13 @@ impl Consumer {
             return bad("`queue` is empty; name the queue to consume");
         }
         if self.queue.contains(['\r', '\n']) {
-            return bad(
-                "the name of `queue` holds a line break, which RabbitMQ leaves out of a name when it declares a queue",
-            );
+            return bad("the name of `queue` contains a line break; remove it");
         }
         topology::name(&self.queue)?;
         if let Some(work) = topology::work_queue_of(&self.queue).filter(|_| !self.reserved_name) {
             return bad(&format!(
-                "`{}` is where messages of `{work}` wait or are parked, and to consume it takes them away; name `{work}`, \
-                 or replay what is parked; or, if this is a queue of your own, say so with `reserved_name`",
+                "`{}` is a waiting or parking queue of `{work}`; consume `{work}`, or replay the parked messages; if it is your own \
+                 queue, set `reserved_name`",
                 self.queue
             ));
         }
@@ -41,13 +39,13 @@ impl Consumer {
         }
         if !self.dlx && !matches!(self.work_queue, None | Some(WorkQueue::Existing)) {
             return bad(
-                "`work_queue` needs `dlx`: without it no queue is made; declare the queue yourself, or say `existing`",
+                "`work_queue` needs `dlx`, because without it no queue is created; declare the queue yourself, or use `existing`",
             );
         }
         let given_up = (!self.park).then_some("park");
         if let Some(option) = self.retries_by.or(given_up).filter(|_| !self.dlx) {
             return bad(&format!(
-                "`{option}` needs `dlx`: without it a failed message is rejected, and dropped where its queue has no dead-letter route"
+                "`{option}` needs `dlx`: without it a failed message is rejected, and dropped if its queue has no dead-letter route"
             ));
         }
         if self.prefetch == 0 {

@@ -88,7 +88,7 @@ impl Browse {
             copies.may_publish().await.map_err(|error| match error.kind() {
                 ErrorKind::AccessRefused => Error::new(
                     ErrorKind::AccessRefused,
-                    format!("to look at `{parking}` takes more than the right to read it: each look is a delivery, RabbitMQ drops what was delivered too often, and so messages have to be put back as fresh copies; {error}"),
+                    format!("browsing `{parking}` needs write permission too, because messages are put back as fresh copies so that they do not reach the delivery limit; {error}"),
                 )
                 .with_source(error),
                 _ => error,
@@ -278,11 +278,12 @@ impl Browse {
         self.replay_to(record, &record.home).await
     }
 
-    /// As [`replay`](Self::replay), to a queue of your choice.
+    /// Like [`replay`](Self::replay), to a queue of your choice.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay). [`ErrorKind::InvalidOption`] for a waiting or parking queue, and for
-    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE) and other queues of the service: the record of the parking would be lost, and nobody would handle the message.
+    /// Those of [`replay`](Self::replay). [`ErrorKind::InvalidOption`] for a waiting or parking queue, and for
+    /// [`INTAKE_QUEUE`](crate::INTAKE_QUEUE) and other queues of the service: the record of the parking would be lost, and nobody would
+    /// handle the message.
     pub async fn replay_to(&mut self, record: &Record, queue: &str) -> Result<()> {
         let tag = self.tag(record)?;
         let sent = self.send(&[Resend::of(record).to(queue)]).await;
@@ -305,7 +306,8 @@ impl Browse {
     /// Drops a message for good (AMQP `basic.ack`).
     ///
     /// # Errors
-    /// As [`replay`](Self::replay), without those of publishing.
+    /// - [`ErrorKind::InvalidOption`] for a record of another walk, or one that was already replayed or dropped
+    /// - [`ErrorKind::ConnectionLost`]: the message may still be parked
     pub async fn drop(&mut self, record: &Record) -> Result<()> {
         let tag = self.tag(record)?;
         self.settle(tag).await

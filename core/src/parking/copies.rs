@@ -28,7 +28,12 @@ impl Answer {
     /// Waits for the confirm. Call it again only if its future was dropped.
     pub(crate) async fn get(&mut self) -> Result<()> {
         let told = (&mut self.told).await;
-        told.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the client was closed")))
+        told.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Closed,
+                "the client is closed; connect a new one",
+            ))
+        })
     }
 }
 

@@ -186,8 +186,8 @@ impl Browse {
                 return Err(Error::new(
                     ErrorKind::NotConfirmed,
                     format!(
-                        "`{}` is full and takes no fresh copies (basic.nack), so that {} messages go back as they are, and the look \
-                         has spent a delivery of each; raise its `max-length`, or replay or drop some",
+                        "`{}` is full and rejects copies (basic.nack), so {} messages are requeued as they are, and each has used up a \
+                         delivery; raise its `max-length`, or replay or drop some",
                         self.parking,
                         stale.len()
                     ),

@@ -1,6 +1,6 @@
 //! Decides when a message that is only looked at must be replaced by a fresh copy.
 //!
-//! A quorum queue counts how often a message was requeued, also when a walk's process is killed, and drops it above a limit. That limit may
+//! A quorum queue counts how often a message was requeued, even when a walk's process is killed, and drops it above a limit. That limit may
 //! be an argument, a default, or a policy that no client can see. So the count must not grow. A message that was requeued once is renewed
 //! before it is requeued again: a confirmed copy goes to the tail, then the original is acknowledged. One that was requeued twice, which
 //! happens only after walks that were killed, is renewed before it is shown.

@@ -26,7 +26,7 @@ pub(crate) struct Job {
     pub(crate) done: Done,
 }
 
-/// A job in its lane. It is always answered, also when it is dropped because the lane panicked, or because there is no lane any more.
+/// A job in its lane. It is always answered, even when it is dropped because the lane panicked, or because there is no lane any more.
 pub(super) struct Task {
     pub(super) exchange: ShortString,
     pub(super) routing_key: ShortString,
@@ -79,7 +79,7 @@ impl Task {
         if let Some(done) = self.done.take()
             && catch_unwind(AssertUnwindSafe(|| done(result))).is_err()
         {
-            error!("whoever was told of a published message panicked, which is a defect");
+            error!("the callback for a published message panicked, which is a bug in retryrmq");
         }
     }
 }
@@ -88,7 +88,7 @@ impl Drop for Task {
     fn drop(&mut self) {
         self.tell(Err(Error::new(
             ErrorKind::ConnectionLost,
-            "publishing was broken off; whether the message was stored is not known",
+            "publishing was interrupted; the message may or may not have been stored",
         )));
     }
 }

@@ -120,8 +120,8 @@ impl Desk {
         }
     }
 
-    /// As [`open`](Self::open), after a wave that may have closed the connection, and perhaps the next one, too. If there is none, it waits
-    /// for one once.
+    /// Like [`open`](Self::open), after a wave that may have closed the connection, and perhaps the next one, too. If there is none, it
+    /// waits for one once.
     async fn open_again(&mut self, link: &Link) -> Result<OpenChannel> {
         let mut tries = 1;
         loop {

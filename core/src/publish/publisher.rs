@@ -151,5 +151,5 @@ impl Publisher {
 }
 
 fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed")
+    Error::new(ErrorKind::Closed, "the client is closed; connect a new one")
 }

@@ -182,7 +182,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             }
             Ok(Ok(Confirmation::NotRequested)) => Err(Error::new(
                 ErrorKind::NotConfirmed,
-                "the channel gives no publisher confirms",
+                "the channel is not in confirm mode; this is a bug in retryrmq",
             )),
             Ok(Err(why)) => Err(judge(why)),
             Err(error) => Err(error),
@@ -206,10 +206,13 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
     for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
         if unrouted {
             let why = if task.exchange.as_str().is_empty() {
-                format!("there is no queue `{}`", task.routing_key)
+                format!(
+                    "there is no queue `{}`; declare it, or check its name and the virtual host",
+                    task.routing_key
+                )
             } else {
                 format!(
-                    "no queue takes a message for the exchange `{}` with the routing key `{}`",
+                    "no queue is bound to the exchange `{}` for the routing key `{}`; bind one",
                     task.exchange, task.routing_key
                 )
             };

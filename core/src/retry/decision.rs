@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{AgeFrom, Counting, Outcome, ParkReason, Policy, RetryState};
 
-/// Limits that keep a message from returning for ever.
+/// Limits that keep a message from returning forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

@@ -65,12 +65,12 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
                 bad(&if unit.is_empty() {
                     "the unit is missing".to_owned()
                 } else {
-                    format!("`{}` is no unit", cut(unit))
+                    format!("`{}` is not a unit; use ms, s, m, h or d", cut(unit))
                 })
             })?;
         let seconds = value * unit.as_secs_f64();
         if seconds > 3.2e10 {
-            return Err(bad("it is too long"));
+            return Err(bad("it is longer than a thousand years"));
         }
         // Whole numbers and fractions are parsed as integers: 0.1 s as a binary fraction is not exactly 100 ms.
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

@@ -142,7 +142,7 @@ impl Load {
         }
         for (what, share) in [("fail rate", self.fail_rate), ("poison", self.poison)] {
             if !(0.0..=1.0).contains(&share) {
-                return bad(format!("the {what} is a share: it lies between 0 and 1"));
+                return bad(format!("the {what} must be between 0 and 1"));
             }
         }
         if self.handlers == 0 {

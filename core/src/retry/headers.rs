@@ -117,7 +117,7 @@ pub(crate) fn as_text(value: &AMQPValue) -> Option<&str> {
     }
 }
 
-/// As [`as_text`], for keeping.
+/// Like [`as_text`], for keeping.
 pub(crate) fn text(value: &AMQPValue) -> Option<String> {
     as_text(value).map(str::to_owned)
 }

@@ -197,7 +197,7 @@ impl Policy {
     /// Checks what a constructor cannot. It is called when a consumer subscribes, and when text is parsed.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPolicy`] with a sentence that names what to change.
+    /// [`ErrorKind::InvalidPolicy`]. The error message names what to change.
     pub fn validate(&self) -> Result<()> {
         let bad = |why: String| {
             Err(Error::new(
@@ -212,7 +212,7 @@ impl Policy {
                 _ => "linear or exponential",
             };
             return bad(format!(
-                "cannot work: `{option}` is of {shape} delays only; leave it out"
+                "cannot work: only {shape} policies have `{option}`; remove it"
             ));
         }
         let named: Vec<(&str, Duration)> = match &self.backoff {
@@ -241,7 +241,7 @@ impl Policy {
             && initial > max
         {
             return bad(
-                "cannot work: its first delay is longer than `max`, which is 5m unless it is given"
+                "cannot work: its first delay is longer than `max`; raise `max` (default 5m) or lower the first delay"
                     .into(),
             );
         }
@@ -258,7 +258,7 @@ impl Policy {
             ));
         }
         if !(0.0..=0.9).contains(&self.jitter) {
-            return bad("cannot work: `jitter` must lie between 0 and 0.9".into());
+            return bad("cannot work: `jitter` must be between 0 and 0.9".into());
         }
         if self.max_age == Some(Duration::ZERO) {
             return bad("cannot work: `max_age` must be longer than 0".into());

@@ -27,7 +27,7 @@ impl FromStr for Policy {
     /// Parses the text form.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidPolicy`] for any other text, with a list of the known words.
+    /// [`ErrorKind::InvalidPolicy`] for any other text, with a list of the forms and options.
     fn from_str(text: &str) -> Result<Self> {
         let (shape, arguments) = text
             .trim()
@@ -47,7 +47,7 @@ impl FromStr for Policy {
                 None => {
                     return Err(bad(
                         text,
-                        format!("`{}` must stand before the named values", cut(argument)),
+                        format!("put `{}` before the named values", cut(argument)),
                     ));
                 }
             }
@@ -65,12 +65,12 @@ impl FromStr for Policy {
             "linear" => Backoff::linear(first),
             "list" => Backoff::list(delays),
             "exponential" => Backoff::exponential(first),
-            other => return Err(bad(text, format!("`{}` is no known shape", cut(other)))),
+            other => return Err(bad(text, format!("`{}` is not a known policy", cut(other)))),
         };
         let mut seen = Vec::new();
         for (name, value) in named {
             if seen.contains(&name) {
-                return Err(bad(text, format!("`{name}` stands twice")));
+                return Err(bad(text, format!("`{name}` is given twice")));
             }
             seen.push(name);
             policy = policy.with(text, name, value)?;
@@ -85,7 +85,7 @@ impl Policy {
         let no_number = || {
             bad(
                 text,
-                format!("`{name}={}` is not a number it can take", cut(value)),
+                format!("`{name}={}` is not a valid number", cut(value)),
             )
         };
         let fits = match name {
@@ -98,7 +98,7 @@ impl Policy {
             _ => true,
         };
         if !fits {
-            return Err(bad(text, format!("this shape has no `{name}`")));
+            return Err(bad(text, format!("this kind of policy has no `{name}`")));
         }
         Ok(match name {
             "retries" => self.retries(value.parse().map_err(|_| no_number())?),
@@ -110,9 +110,9 @@ impl Policy {
             "age_from" => self.age_from(match value {
                 "first-failure" => AgeFrom::FirstFailure,
                 "published" => AgeFrom::Published,
-                _ => return Err(bad(text, "`age_from` is first-failure or published")),
+                _ => return Err(bad(text, "`age_from` must be first-failure or published")),
             }),
-            other => return Err(bad(text, format!("`{}` is no known word", cut(other)))),
+            other => return Err(bad(text, format!("there is no option `{}`", cut(other)))),
         })
     }
 }

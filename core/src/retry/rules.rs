@@ -127,7 +127,7 @@ impl FromStr for Rule {
                 "error" => rule.error(value),
                 name => match name.strip_prefix("header.") {
                     Some(header) if !header.is_empty() => rule.header(header, value),
-                    _ => return Err(bad(format!("`{}` is no known condition", cut(name)))),
+                    _ => return Err(bad(format!("`{}` is not a condition", cut(name)))),
                 },
             };
         }
@@ -200,7 +200,7 @@ impl Rules {
     /// Checks every policy.
     ///
     /// # Errors
-    /// As [`Policy::validate`].
+    /// Those of [`Policy::validate`].
     pub fn validate(&self) -> Result<()> {
         self.policies().try_for_each(Policy::validate)
     }

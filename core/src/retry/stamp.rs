@@ -176,7 +176,7 @@ impl Stamp<'_> {
     /// The copy of a waiting message that is brought back early. All counts and its past stay as they are.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay).
+    /// Those of [`replay`](Self::replay).
     pub(crate) fn released(&self) -> Result<BasicProperties, Vec<String>> {
         let mut copy = self.copy();
         if self.state.retries > 0 {
@@ -188,7 +188,7 @@ impl Stamp<'_> {
     /// The parked copy of a message that is taken out while it waits, with its last failure, if there is one.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay).
+    /// Those of [`replay`](Self::replay).
     pub(crate) fn cancelled(&self) -> Result<BasicProperties, Vec<String>> {
         const WHY: &str = "taken out while it waited";
         let mut copy = self.copy();
@@ -231,7 +231,7 @@ impl Stamp<'_> {
         self.copy_without(|_| false)
     }
 
-    /// As [`copy`](Self::copy), without the history, if that is written anew: it is most of what a message with retries carries.
+    /// Like [`copy`](Self::copy), without the history, if that is written anew: it is most of what a message with retries carries.
     fn copy_of_failed(&self, failure: &Failure) -> Draft {
         self.copy_without(|name| name == headers::HISTORY && !failure.is_recorded)
     }
@@ -355,7 +355,7 @@ impl Stamp<'_> {
         insert(table, name, AMQPValue::LongLongInt(count.into()));
     }
 
-    /// As [`finish`](Self::finish), for a copy that waits: if there is no room for its error, it has the fingerprint instead.
+    /// Like [`finish`](Self::finish), for a copy that waits: if there is no room for its error, it has the fingerprint instead.
     fn finish_what_waits(&self, mut table: Draft, expiration: Option<u64>) -> BasicProperties {
         let (properties, names) = carried(self.properties);
         let budget = self.budget.saturating_sub(names);

@@ -13,7 +13,7 @@ use crate::retry::ParkReason;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A failed message waits for its next attempt. Its copy is confirmed, its original acknowledged.
+    /// A failed message waits for its next attempt, and is safely stored.
     #[non_exhaustive]
     Retried {
         /// The work queue.
@@ -73,7 +73,7 @@ pub enum Event {
         /// The error of this attempt, at most 1024 bytes.
         error: String,
     },
-    /// A message came back without an answer from its consumer. A copy takes a short wait, so that the crash is counted.
+    /// A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted.
     #[non_exhaustive]
     Detoured {
         /// The work queue.
@@ -83,7 +83,7 @@ pub enum Event {
         /// Its crashes so far.
         crashes: u32,
     },
-    /// A message that was handled before the connection was lost came again. It was acknowledged and not handled again.
+    /// A message that was handled before the connection was lost was redelivered. It was acknowledged, not handled again.
     #[non_exhaustive]
     AlreadyHandled {
         /// The work queue.
@@ -109,7 +109,8 @@ pub enum Event {
         /// Why it could not be stored.
         error: String,
     },
-    /// A copy could not be stored for a long time, so the message was requeued.
+    /// A message that did not run, or whose copy could not be stored for ten minutes, went back to the tail of its queue as a copy. A
+    /// requeue by AMQP `basic.nack` has no event.
     #[non_exhaustive]
     Requeued {
         /// The work queue.
@@ -123,8 +124,8 @@ pub enum Event {
         /// The work queue.
         queue: String,
     },
-    /// The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying; somebody must change one
-    /// of them.
+    /// The connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying. Fix the user, the
+    /// password or the virtual host.
     #[non_exhaustive]
     LoginRefused {
         /// The work queue.
@@ -132,7 +133,7 @@ pub enum Event {
         /// What the broker refused.
         error: String,
     },
-    /// The consumer consumes again after a loss.
+    /// The consumer is connected and consumes again.
     #[non_exhaustive]
     Reconnected {
         /// The work queue.
@@ -146,7 +147,7 @@ pub enum Event {
         /// How long the pause lasts.
         delay: Duration,
     },
-    /// The probe message succeeded, so the consumer takes messages again.
+    /// After a pause, a single message succeeded, so the consumer takes messages again.
     #[non_exhaustive]
     Resumed {
         /// The work queue.

@@ -93,13 +93,13 @@ counters! {
     deferred = "messages_deferred": "Messages that a handler deferred.",
     parked = "messages_parked": "Messages parked.",
     handed_over = "messages_handed_over": "Failed messages handed over to the service, whose policy decides.",
-    rejected = "messages_rejected": "Messages rejected because the consumer has no retries.",
-    detoured = "messages_detoured": "Messages that came back without an answer, sent on a detour so that the crash is counted.",
+    rejected = "messages_rejected": "Failed messages rejected without requeue, because `dlx` is off.",
+    detoured = "messages_detoured": "Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.",
     already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged and not handled again.",
     requeued = "messages_requeued": "Messages requeued.",
     stale = "stale_settlements": "Settlements without effect, because the message was already settled or belongs to a lost connection.",
     publish_failures = "publish_failures": "Copies that could not be stored at once.",
-    reconnects = "consumer_reconnects": "How often the consumer resumed after a lost connection.",
+    reconnects = "consumer_reconnects": "How often the consumer consumed again after a lost connection or channel.",
     pauses = "consumer_pauses": "How often the consumer paused because too many attempts failed.",
 }
 
@@ -175,7 +175,7 @@ impl Default for Metrics {
         let depth = Depth::default();
         registry.register(
             "retryrmq_parked_depth",
-            "Messages in the parking queue that nobody looks at, when the metrics were read the time before",
+            "Ready messages in the parking queue, as of the previous scrape",
             depth.0.clone(),
         );
         let connections = Family::<Purpose, Gauge>::default();

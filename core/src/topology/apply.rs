@@ -54,7 +54,7 @@ pub(crate) enum Mode {
     Apply,
     /// Declare nothing, refuse what is missing. Bindings are made.
     Require,
-    /// As `Require`, and streams count as queues.
+    /// Like `Require`, and streams count as queues.
     Exist,
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn apply(
     lacking.or(found)
 }
 
-/// As [`apply`], for some items of a plan. What `Require` lacks is added to `lacking`, and is no finding.
+/// Like [`apply`], for some items of a plan. What `Require` lacks is added to `lacking`, and is no finding.
 pub(crate) async fn apply_some(
     connection: &Connection,
     items: &[Item],
@@ -167,14 +167,13 @@ impl Sought<'_> {
             )
         } else if self.is_work_queue && self.missing == Missing::Refused {
             format!(
-                "the queue `{queue}` does not exist, and `work_queue` is `existing`: declare it, or let its consumer make it \
+                "the queue `{queue}` does not exist, and `work_queue` is `existing`: declare it, or let its consumer create it \
                  with `work_queue` as `quorum`, `classic`, or the arguments that you declare it with"
             )
         } else if self.missing == Missing::Gone {
             format!(
-                "the queue `{queue}` is gone, and is not made again here: it was there before this consumer, and only its \
-                 owner knows its arguments and bindings; declare it as it was, and it is consumed again, or say with \
-                 `work_queue` what to make it with"
+                "the queue `{queue}` was deleted and is not created again, because only its owner knows its arguments and bindings; \
+                 declare it again, or set `work_queue`"
             )
         } else {
             format!(
@@ -195,8 +194,8 @@ impl Sought<'_> {
             );
         }
         format!(
-            "the queue `{queue}` is a stream: what is acknowledged stays in it, and what is put back goes to all its \
-             readers; name a quorum or classic queue, for example one that is bound to the same exchange"
+            "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
+             every reader; use a quorum or classic queue, for example one that is bound to the same exchange"
         )
     }
 
@@ -225,8 +224,8 @@ fn no_exchange(exchange: &str) -> Error {
     Error::new(
         ErrorKind::QueueNotFound,
         format!(
-            "the exchange `{exchange}` does not exist, and with `declare` off nothing is made; make it with `retryrmq topology \
-             --apply`, or leave `declare` on"
+            "the exchange `{exchange}` does not exist, and with `declare` off it is not created; create it with `retryrmq topology --apply`, \
+             or turn `declare` on"
         ),
     )
 }

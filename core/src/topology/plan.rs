@@ -39,7 +39,7 @@ impl FromStr for QueueType {
             other => Err(Error::new(
                 ErrorKind::InvalidOption,
                 format!(
-                    "`{}` is no queue type; it is quorum or classic",
+                    "`{}` is not a queue type; use quorum or classic",
                     other.chars().take(40).collect::<String>()
                 ),
             )),
@@ -79,7 +79,7 @@ pub enum Missing {
     /// It is created; if creating is off, it is an error. A work queue that existed before its consumer and is deleted later is not created
     /// again: only its owner knows its arguments and bindings.
     Made,
-    /// It is created, also if it existed before its consumer and is deleted later, because the user asked for that.
+    /// It is created, even if it existed before its consumer and is deleted later, because the user asked for that.
     Remade,
     /// It is created; if creating is off, the consumer does without it.
     DoneWithout,
@@ -511,7 +511,7 @@ pub(super) fn work(queue: &str) -> Item {
     )
 }
 
-/// As [`work`]; these arguments say where messages go that the broker itself gives up on.
+/// Like [`work`]; these arguments say where messages go that the broker itself gives up on.
 pub(super) fn work_that_dead_letters<const N: usize>(
     queue: &str,
     arguments: [(&'static str, Argument); N],

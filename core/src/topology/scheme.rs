@@ -146,8 +146,9 @@ pub(crate) fn check_waiting(server: &Server, queue_type: QueueType) -> Result<()
     Err(Error::new(
         ErrorKind::StrategyRefused,
         format!(
-            "messages wait in quorum queues that dead-letter at least once, and {server} is not known to have them; connect with `queue_type` as `classic`, where what returns to a queue that is gone or full is dropped, or \
-             use RabbitMQ 3.10 or later; if this is a proxy, connect to the broker behind it"
+            "waiting messages need quorum queues with at-least-once dead-lettering, and {server} may not have them; use RabbitMQ 3.10 or later \
+             (behind a proxy, connect to the broker itself), or connect with `queue_type` as `classic` (then messages that return to a full \
+             or missing queue are dropped)"
         ),
     ))
 }

@@ -21,8 +21,9 @@ pub enum Strategy {
     /// on every supported version. The default.
     #[default]
     RetryQueues,
-    /// The client rejects the message (AMQP `basic.nack` without requeue), and the broker dead-letters it into the waiting queue. The
-    /// client publishes nothing. There is one fixed delay, and the work queue must have the dead-letter route.
+    /// The client rejects the message (AMQP `basic.nack` without requeue), and the broker dead-letters it into the waiting queue. A retry
+    /// publishes nothing; parking and deferring still publish a copy. There is one fixed delay, and the work queue must have the
+    /// dead-letter route.
     DeadLetter,
     /// The delayed retry of quorum queues, from RabbitMQ 4.3 on. It needs no waiting queues. Delays are linear, and a message returns to
     /// the head of its queue.
@@ -104,7 +105,7 @@ impl Strategy {
     /// without a consumer.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`]. The sentence names a strategy to use instead.
+    /// [`ErrorKind::StrategyRefused`]. The error message names a strategy to use instead.
     pub fn check(
         self,
         server: &Server,
@@ -135,7 +136,7 @@ impl FromStr for Strategy {
             Error::new(
                 ErrorKind::InvalidOption,
                 format!(
-                    "`{}` is no strategy; it is retry-queues, dead-letter, native, delayed-exchange or service",
+                    "`{}` is not a strategy; use retry-queues, dead-letter, native, delayed-exchange or service",
                     text.chars().take(40).collect::<String>()
                 ),
             )

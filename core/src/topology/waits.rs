@@ -199,7 +199,7 @@ impl<M: Make> Waits<M> {
     /// `sent` costs no time.
     ///
     /// # Errors
-    /// As [`Connection::lives_until`]; `loss` says what may have happened to the message.
+    /// Those of [`Connection::lives_until`]; `loss` says what may have happened to the message.
     pub(crate) async fn mature(
         &self,
         name: &str,
@@ -221,7 +221,7 @@ impl<M: Make> Waits<M> {
     /// pause to end.
     ///
     /// # Errors
-    /// As [`apply`](super::apply) and [`Connection::open`](crate::connection::Connection::open).
+    /// Those of [`apply`](super::apply) and [`Connection::open`](crate::connection::Connection::open).
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
             Asked::Known(safe_from) => return Ok(safe_from),
@@ -239,7 +239,7 @@ impl<M: Make> Waits<M> {
             Ok(Some(Err(error))) => Err(error.duplicate()),
             Ok(None) | Err(_) => Err(Error::new(
                 ErrorKind::ConnectionLost,
-                format!("declaring the queue `{name}` was broken off"),
+                format!("declaring the queue `{name}` was interrupted; try again"),
             )),
         }
     }

@@ -103,8 +103,8 @@ impl WorkQueue {
             name(argument)?;
             if argument == TYPE && *value == text("stream") {
                 return Err(bad(
-                    "a stream cannot be a work queue: what is acknowledged stays in it, and what is put back goes to all its \
-                     readers; say quorum or classic"
+                    "a stream cannot be a work queue: acknowledged messages stay in it, and requeued ones reach every reader; use \
+                     quorum or classic"
                         .to_owned(),
                 ));
             }
@@ -191,7 +191,7 @@ impl FromStr for WorkQueue {
     type Err = Error;
 
     /// # Errors
-    /// [`ErrorKind::InvalidOption`] for any other text. The sentence says what to write instead.
+    /// [`ErrorKind::InvalidOption`] for any other text. The error message says what to write instead.
     fn from_str(said: &str) -> Result<Self> {
         let said = said.trim();
         if said == "existing" {
@@ -207,9 +207,9 @@ impl FromStr for WorkQueue {
             )));
         }
         let Value::Object(object) = serde_json::from_str(said)
-            .map_err(|why| bad(format!("`{head}` is no JSON object: {why}")).with_source(why))?
+            .map_err(|why| bad(format!("`{head}` is not a JSON object: {why}")).with_source(why))?
         else {
-            return Err(bad(format!("`{head}` is no JSON object")));
+            return Err(bad(format!("`{head}` is not a JSON object")));
         };
         let arguments = object
             .into_iter()
@@ -338,7 +338,7 @@ mod tests {
         for (said, named) in [
             ("", "quorum, classic, existing"),
             ("stream", "quorum, classic, existing"),
-            ("{", "no JSON object"),
+            ("{", "not a JSON object"),
             ("{\"a\": null}", "`a` must be"),
             ("{\"a\": 1.5}", "`a` must be"),
             ("{\"a\": [1]}", "`a` must be"),

@@ -147,8 +147,8 @@ impl Look {
     /// order.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the first
-    /// call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
+    /// Those of [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the
+    /// first call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
     pub async fn cancel(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
         self.send(waiters, Deed::Cancel).await
     }
@@ -247,7 +247,7 @@ impl Look {
         }
         let message = format!(
             "the broker ended the look at `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its \
-             `consumer_timeout`; what was not moved waits as before, and what was moved last may come twice",
+             `consumer_timeout`; messages not yet moved still wait, and the last ones that were may be delivered twice",
             visible::line(&self.rung.name)
         );
         Error::new(ErrorKind::ConnectionLost, message).with_source(error)

@@ -153,7 +153,7 @@ async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
         client.close().await;
         std::fs::write(&secret, token(Duration::ZERO)).unwrap();
         let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
-        assert!(why.contains("that token is over"), "{why}");
+        assert!(why.contains("the token has expired"), "{why}");
         std::fs::remove_file(&secret).unwrap();
     })
     .await;

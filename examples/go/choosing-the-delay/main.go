@@ -23,7 +23,7 @@ func handle(_ context.Context, m *retryrmq.Message) error {
 	case m.MessageID == "busy" && m.Attempt == 1:
 		return retryrmq.After(errors.New("the partner asks for 1.5 s"), 1500*time.Millisecond)
 	case m.MessageID == "early" && m.Headers()["x-retry-deferrals"] == nil:
-		return retryrmq.Defer(500 * time.Millisecond) // not an error: uses up no attempt
+		return retryrmq.Defer(500 * time.Millisecond) // not an error: uses up no retry
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func tell(event retryrmq.Event) {
 	case retryrmq.EventRetried:
 		fmt.Printf("%s waits %v: %s\n", event.MessageID, event.Delay, event.Error)
 	case retryrmq.EventDeferred:
-		fmt.Printf("%s is put off for %v\n", event.MessageID, event.Delay)
+		fmt.Printf("%s is deferred for %v\n", event.MessageID, event.Delay)
 	}
 }
 

@@ -20,15 +20,15 @@ type order struct {
 	Discount *float64
 }
 
-func price(o order, mended bool) float64 {
-	if o.Discount == nil && mended {
+func price(o order, fixed bool) float64 {
+	if o.Discount == nil && fixed {
 		return o.Price
 	}
 	return o.Price - *o.Discount // a panic where there is none
 }
 
 // Handles until count orders have been parked or are done.
-func consume(conn *retryrmq.Conn, mended bool, count int64, orders map[string]string) error {
+func consume(conn *retryrmq.Conn, fixed bool, count int64, orders map[string]string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var ends atomic.Int64
@@ -42,7 +42,7 @@ func consume(conn *retryrmq.Conn, mended bool, count int64, orders map[string]st
 		if err := json.Unmarshal(m.Body, &o); err != nil {
 			return retryrmq.Permanent(err)
 		}
-		fmt.Printf("%s costs %g\n", m.MessageID, price(o, mended))
+		fmt.Printf("%s costs %g\n", m.MessageID, price(o, fixed))
 		end()
 		return nil
 	},

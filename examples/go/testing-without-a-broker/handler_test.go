@@ -26,7 +26,7 @@ func TestAnOrderIsParkedAfterThreeMinutes(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatIsNoneIsParkedAtOnce(t *testing.T) {
+func TestAnInvalidOrderIsParkedAtOnce(t *testing.T) {
 	result := simulate(t, "chair")
 	if parked := result.Parked(); len(parked) != 1 || parked[0].Reason != "fatal" || result.Elapsed != 0 {
 		t.Errorf("%+v", result.Ends)

@@ -128,7 +128,7 @@ async fn policy_rule_and_handler_choose_the_delay() {
                 "flaky is done at attempt 4",
                 "timeout waits 1s: no answer",
                 "busy waits 1500ms: the partner asks for 1.5 s",
-                "early is put off for 500ms",
+                "early is deferred for 500ms",
                 "early is done at attempt 1",
             ],
         );

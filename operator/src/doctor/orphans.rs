@@ -55,7 +55,7 @@ pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
             Code::Held,
             &queue.name,
             format!(
-                "{count} {messages} not leave `{}`: where they go is full or away, or the member that leads the queue came late to it",
+                "{count} {messages} not leave `{}`: their target is full or its node is down, or the member that leads the queue joined it late",
                 queue.name
             ),
             format!(

@@ -57,7 +57,7 @@ pub(super) fn next_version(all: &Snapshot) -> Vec<Finding> {
                 Code::NextVersion,
                 &queue.name,
                 format!(
-                    "`{}` relies on its delivery limit of {limit}: from RabbitMQ 4.3 on a basic.nack is not counted, so a consumer that nacks goes round for ever",
+                    "`{}` relies on its delivery limit of {limit}: from RabbitMQ 4.3 on a basic.nack is not counted, so a consumer that nacks goes round forever",
                     queue.name
                 ),
                 format!("retryrmq consume {} --dlx -- ./your-handler   # or requeue by basic.reject", shell_words::quote(&queue.name)),

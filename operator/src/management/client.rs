@@ -133,7 +133,7 @@ impl Management {
     /// One queue; `None` when it is not there.
     ///
     /// # Errors
-    /// As [`queues`](Self::queues).
+    /// Those of [`queues`](Self::queues).
     pub async fn queue(&self, vhost: &str, name: &str) -> Result<Option<Queue>> {
         // Alone, a queue of RabbitMQ 3.10 shows its policy seconds later than in a list.
         Ok(self.queues_like(vhost, name).await?.remove(name))
@@ -158,7 +158,7 @@ impl Management {
     /// All exchanges of a virtual host, by name.
     ///
     /// # Errors
-    /// As [`queues`](Self::queues).
+    /// Those of [`queues`](Self::queues).
     pub async fn exchanges(&self, vhost: &str) -> Result<BTreeMap<String, Exchange>> {
         let mut all = BTreeMap::new();
         self.pages(&["exchanges", vhost], &FRESH[..1], |row| {
@@ -211,7 +211,7 @@ impl Management {
     /// The policies of a virtual host.
     ///
     /// # Errors
-    /// As [`queues`](Self::queues).
+    /// Those of [`queues`](Self::queues).
     pub async fn policies(&self, vhost: &str, scope: Scope) -> Result<Vec<Policy>> {
         let found = self.get(&[scope.path(), vhost], &[]).await?;
         let found = found.ok_or_else(|| self.no_vhost(vhost))?;

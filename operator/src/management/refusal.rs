@@ -20,7 +20,7 @@ impl Management {
         } else if cause.contains("HTTP version") {
             "what answers there does not speak HTTP: is it https://, or the broker's AMQP port? Say --management URL"
         } else if why.is_connect() {
-            "is the plugin on (`rabbitmq-plugins enable rabbitmq_management`)? If it listens elsewhere, say --management URL"
+            "is the plugin on (`rabbitmq-plugins enable rabbitmq_management`)? If it listens elsewhere, pass --management URL"
         } else {
             "does the management API listen there? Say --management URL if it listens elsewhere"
         };
@@ -37,7 +37,7 @@ impl Management {
         Error::new(
             Kind::Unreachable,
             format!(
-                "what answers at {} is not RabbitMQ's management API; say where that is with --management URL",
+                "what answers at {} is not RabbitMQ's management API; pass its address with --management URL",
                 self.address
             ),
         )

@@ -132,7 +132,7 @@ impl Outlet {
 }
 
 impl Intake {
-    /// The next report, and what to acknowledge; waits for ever where there is none. `None` at the end.
+    /// The next report, and what to acknowledge; waits forever where there is none. `None` at the end.
     async fn next(&mut self) -> Option<(Option<Report>, Option<Attempt>)> {
         match self {
             Self::Alone(receiver) => {

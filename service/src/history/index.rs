@@ -50,7 +50,7 @@ struct Inner {
     number: u64,
     /// What people did, newest last.
     deeds: VecDeque<Arc<Event>>,
-    /// The minute in which was last forgotten what is over, also when nobody looks.
+    /// The minute in which was last forgotten what is over, even when nobody looks.
     forgot: i64,
 }
 

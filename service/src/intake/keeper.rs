@@ -48,7 +48,7 @@ impl Keeping {
     /// Returns once the message is as safe as configured.
     ///
     /// # Errors
-    /// As [`Store::keep`]: keep the same value again.
+    /// Those of [`Store::keep`]: keep the same value again.
     pub(crate) async fn keep(&self, kept: &Kept) -> Result<()> {
         let (done, answer) = oneshot::channel();
         let ended = || Error::Away("the store is not written to any more".to_owned());

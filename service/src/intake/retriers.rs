@@ -27,7 +27,7 @@ impl Retriers {
     /// The one of `queue`.
     ///
     /// # Errors
-    /// As [`Client::retrier`]: for a name from which no waiting queue can be made.
+    /// Those of [`Client::retrier`]: for a name from which no waiting queue can be made.
     pub(crate) fn of(&self, queue: &str) -> Result<Retrier> {
         let mut all = self.by_queue.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(retrier) = all.get(queue) {

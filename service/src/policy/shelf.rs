@@ -46,7 +46,7 @@ impl Shelf {
         self.book.subscribe()
     }
 
-    /// Reads the file again at once, also when it looks the same.
+    /// Reads the file again at once, even when it looks the same.
     pub(crate) fn reload(&self) {
         self.asked.notify_one();
     }

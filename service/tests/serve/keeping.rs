@@ -309,7 +309,7 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         assert_eq!(
             headers.inner()["x-retry-error"],
             text(
-                "it has waited, and cannot come back to orders: there is no queue `orders`; once that is mended, replay it"
+                "it has waited, and cannot come back to orders: there is no queue `orders`; declare it, or check its name and the virtual host; once that is mended, replay it"
             )
         );
         assert_eq!(parked[0].id(), Some("lonely"));

@@ -106,7 +106,7 @@ impl HttpOptions {
             .collect();
         if let [one, another, ..] = given[..] {
             return Err(Fault::usage(format!(
-                "{one} and {another} exclude each other: a request has one Authorization"
+                "{one} and {another} cannot be combined: a request has one Authorization"
             )));
         }
         if let Some(login) = login {
@@ -175,7 +175,7 @@ impl HttpOptions {
             let name: HeaderName = name
                 .trim()
                 .parse()
-                .map_err(|_| bad("what stands before the colon is no name of a header"))?;
+                .map_err(|_| bad("the name before the colon is not a valid header name"))?;
             if is_ours(name.as_str()) {
                 return Err(bad(&format!("`{name}` is set by retryrmq")));
             }
@@ -222,7 +222,7 @@ fn status(text: &str) -> Result<StatusCode, Fault> {
         .ok_or_else(|| {
             let shown: String = text.chars().take(20).collect();
             Fault::usage(format!(
-                "--park-status: `{}` is no status that parks; write numbers from 300 to 599, such as 400,422, or none",
+                "--park-status: `{}` is not a status that can park; write numbers from 300 to 599, such as 400,422, or none",
                 retryrmq::visible::line(&shown)
             ))
         })
@@ -235,9 +235,12 @@ fn read_url(text: &str, hidden: &mut Hidden) -> Result<(Url, Option<HeaderValue>
             "--http: {why}; write it like http://127.0.0.1:8080/orders"
         ))
     };
-    let mut url = Url::parse(text).map_err(|why| bad(format!("it is no URL ({why})")))?;
+    let mut url = Url::parse(text).map_err(|why| bad(format!("it is not a URL ({why})")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(bad(format!("`{}` is no scheme for it", url.scheme())));
+        return Err(bad(format!(
+            "its scheme is `{}`, not http or https",
+            url.scheme()
+        )));
     }
     for (name, value) in url.query_pairs() {
         if redact::is_telling(&name) {

@@ -147,12 +147,12 @@ pub(super) fn bearer(text: &str) -> Result<std::sync::Arc<HeaderValue>, String> 
     let allowed = |c: char| c.is_ascii_graphic();
     if !token.chars().all(allowed) {
         return Err(
-            "it is no bearer token: it must be one word of ASCII, without `Bearer` before it"
+            "it is not a bearer token: it must be one word of ASCII, without `Bearer` before it"
                 .to_owned(),
         );
     }
     let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| "it is no bearer token".to_owned())?;
+        .map_err(|_| "it is not a bearer token".to_owned())?;
     value.set_sensitive(true);
     Ok(std::sync::Arc::new(value))
 }

@@ -52,12 +52,12 @@ impl Judge {
         self.typed(error, None)
     }
 
-    /// As [`outcome`](Self::outcome), for an error that is only text.
+    /// Like [`outcome`](Self::outcome), for an error that is only text.
     pub(super) fn text(&self, error: &str) -> Outcome {
         self.outcome(&*Cause::from(error))
     }
 
-    /// As [`outcome`](Self::outcome), for an error whose full type name is known.
+    /// Like [`outcome`](Self::outcome), for an error whose full type name is known.
     pub(super) fn typed(
         &self,
         error: &(dyn StdError + 'static),

@@ -35,7 +35,7 @@ impl Running {
     /// Waits until the consumer has ended. Does not close it.
     ///
     /// # Errors
-    /// As [`Subscription::wait_closed`].
+    /// Those of [`Subscription::wait_closed`].
     pub async fn closed(&self) -> Result<()> {
         self.subscription.wait_closed().await
     }

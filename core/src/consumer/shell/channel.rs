@@ -266,7 +266,7 @@ impl Channel {
             self.served[at].places.arrived(delivery.delivery_tag);
             return Some(Happening::Arrived(consumer, self.arrival(delivery)));
         }
-        // Polled again, it would pend for ever.
+        // Polled again, it would pend forever.
         let Served {
             consumer,
             cancelled,

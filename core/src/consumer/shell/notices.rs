@@ -13,7 +13,7 @@ pub(super) fn tell_what_was_made(findings: &[Finding]) {
         if finding.status == Status::Created && finding.item.is_work_queue() {
             info!(
                 made = %finding.item,
-                "the queue did not exist and was made; whoever else declares it must use these arguments, or say others with `work_queue`"
+                "the queue did not exist and was created; other programs that declare it must use these arguments; to create it with others, set `work_queue`"
             );
         }
     }
@@ -23,7 +23,7 @@ pub(super) fn tell_what_was_made(findings: &[Finding]) {
 pub(super) fn warn_of_no_service(findings: &[Finding]) {
     if findings.iter().any(|finding| finding.services == Some(0)) {
         warn!(
-            "nothing consumes `{}`: what fails is handed over, and waits there until a service takes it; start `retryrmq serve`",
+            "nothing consumes `{}`: failed messages wait there until the service runs; start `retryrmq serve`",
             topology::HANDOVER_QUEUE
         );
     }

@@ -70,7 +70,7 @@ impl Simulation {
     /// An empty queue and its consumer.
     ///
     /// # Errors
-    /// As [`Consumer::validate`].
+    /// Those of [`Consumer::validate`].
     pub fn new(consumer: Consumer) -> Result<Self> {
         consumer.validate()?;
         let setup = Setup {
@@ -108,7 +108,7 @@ impl Simulation {
     /// Publishes to the queue. Every exchange and routing key leads to it.
     ///
     /// # Errors
-    /// As [`Client::publish`](crate::Client::publish) for a message that cannot be published.
+    /// Those of [`Client::publish`](crate::Client::publish) for a message that cannot be published.
     pub fn publish(&mut self, message: Publish) -> Result<()> {
         message.validate()?;
         let delay = message.delay.unwrap_or_default();
@@ -168,7 +168,7 @@ impl Simulation {
         }
     }
 
-    /// As [`Subscription::may_park`](crate::Subscription::may_park): whether the message may be parked if this attempt fails.
+    /// Like [`Subscription::may_park`](crate::Subscription::may_park): whether the message may be parked if this attempt fails.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
         let patience = self.options.patience();

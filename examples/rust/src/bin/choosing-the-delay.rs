@@ -18,7 +18,7 @@ fn handle(message: &Message) -> Result<(), Box<dyn std::error::Error + Send + Sy
         // The rule: 1 s.
         ("timeout", 1) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"))?,
         ("busy", 1) => Err(again(1_500, "the partner asks for 1.5 s"))?,
-        // Not an error: uses up no attempt.
+        // Not an error: uses up no retry.
         ("early", _) if message.deferrals() == 0 => Err(defer(Duration::from_millis(500)))?,
         _ => Ok(()),
     }
@@ -32,7 +32,7 @@ fn tell(event: &Event) {
     );
     match event {
         Event::Retried { error, .. } => println!("{id} waits {}: {error}", format_duration(delay)),
-        Event::Deferred { .. } => println!("{id} is put off for {}", format_duration(delay)),
+        Event::Deferred { .. } => println!("{id} is deferred for {}", format_duration(delay)),
         _ => {}
     }
 }

@@ -5,8 +5,8 @@ use tokio::sync::mpsc;
 
 const QUEUE: &str = "example.replay";
 
-fn price(order: &serde_json::Value, mended: bool) -> Result<f64, String> {
-    let discount = order["discount"].as_f64().or(mended.then_some(0.0));
+fn price(order: &serde_json::Value, fixed: bool) -> Result<f64, String> {
+    let discount = order["discount"].as_f64().or(fixed.then_some(0.0));
     let discount = discount.ok_or("an order without a discount")?;
     Ok(order["price"].as_f64().unwrap_or_default() - discount)
 }
@@ -14,7 +14,7 @@ fn price(order: &serde_json::Value, mended: bool) -> Result<f64, String> {
 /// Handles until `count` orders have been parked or are done.
 async fn consume(
     rmq: &Client,
-    mended: bool,
+    fixed: bool,
     count: usize,
     orders: &[(&str, &str)],
 ) -> retryrmq::Result<()> {
@@ -34,7 +34,7 @@ async fn consume(
             async move {
                 let order =
                     serde_json::from_slice(message.body()).map_err(|why| why.to_string())?;
-                let price = price(&order, mended)?;
+                let price = price(&order, fixed)?;
                 println!("{} costs {price}", message.message_id().unwrap_or_default());
                 let _ = end.send(());
                 Ok::<(), String>(())

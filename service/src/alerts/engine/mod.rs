@@ -331,7 +331,7 @@ impl Engine {
                 let is_held = page.due.is_some();
                 let silenced = self.is_silenced(&group, now);
                 group.page = Some(page);
-                // What nobody was told yet is told in the morning, also when it is over by then; but not after a silence.
+                // What nobody was told yet is told in the morning, even when it is over by then; but not after a silence.
                 if is_over && (!is_held || silenced) {
                     self.resolve(&mut group, now, notices);
                 }
