@@ -104,7 +104,7 @@ server_cluster() { # KIND
     done
     server_cli "$1" "${CLUSTER_NODES[0]}" --cluster create "${addresses[@]}" --cluster-replicas 1 --cluster-yes >/dev/null
     for n in "${CLUSTER_NODES[@]}"; do
-        until server_cli "$1" "$n" cluster info | grep -q '^cluster_state:ok'; do
+        until server_cli "$1" "$n" cluster info | grep >/dev/null '^cluster_state:ok'; do
             ((SECONDS < deadline)) || die "the cluster of $1 does not come up"
             sleep 0.1
         done
