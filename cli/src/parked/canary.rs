@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use retryrmq::{
-    Client, HANDOVER_QUEUE, INTAKE_QUEUE, Parked, Policy, Record, parking_queue, waiting_queue,
+    Client, ErrorKind, HANDOVER_QUEUE, INTAKE_QUEUE, Parked, Policy, Record, parking_queue,
+    waiting_queue,
 };
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +26,8 @@ pub(super) enum Fate {
     Live,
     /// How many were parked again, and the first one's error.
     ParkedAgain(usize, String),
+    /// Where else more are parked than before.
+    ParkedElsewhere(String),
     /// Why nobody can tell yet.
     Waiting(String),
     /// Somebody wants us to end.
@@ -35,8 +38,8 @@ pub(super) enum Fate {
 #[derive(Debug)]
 pub(super) struct Canary {
     queues: Vec<String>,
-    /// Where failed messages may go besides: the target's own parking queue, where that is not the one that is walked, and the service's
-    /// queues.
+    /// The target's own parking queue, where that is not the one that is walked, and the queues in which what was handed over waits for a
+    /// service.
     elsewhere: Vec<String>,
     before: Sight,
 }
@@ -47,7 +50,14 @@ struct Sight {
     ready: u32,
     waiting: u32,
     consumers: u32,
-    elsewhere: Vec<u32>,
+    /// How many are ready there: nothing where this user may not see it, or nobody can tell.
+    elsewhere: Vec<Option<Elsewhere>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Elsewhere {
+    ready: u32,
+    consumers: u32,
 }
 
 impl Canary {
@@ -121,13 +131,25 @@ impl Canary {
             ));
         }
         let depths = before.elsewhere.iter().zip(&now.elsewhere);
-        for (name, (before, now)) in self.elsewhere.iter().zip(depths) {
-            if now > before {
-                return Fate::Waiting(format!(
-                    "{now} messages are in {}, {} more than before",
-                    visible::line(name),
-                    now - before
-                ));
+        for (name, depths) in self.elsewhere.iter().zip(depths) {
+            let (Some(before), Some(now)) = depths else {
+                continue;
+            };
+            if now.ready <= before.ready {
+                continue;
+            }
+            let more = format!(
+                "{} messages are in {}, {} more than before",
+                now.ready,
+                visible::line(name),
+                now.ready - before.ready
+            );
+            if *name == parking_queue(&self.queues[0]) {
+                return Fate::ParkedElsewhere(more);
+            }
+            // A service that runs has taken them: what comes and goes there is anybody's.
+            if now.consumers == 0 {
+                return Fate::Waiting(format!("{more}, and no service takes them"));
             }
         }
         if now.ready > before.ready {
@@ -186,13 +208,25 @@ async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Resu
     let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
     let waiting = depths.iter().skip(1).flatten().map(|depth| depth.0);
     let waiting = waiting.fold(0, u32::saturating_add);
-    let elsewhere = client.depths(elsewhere).await?;
-    let elsewhere = elsewhere.iter().map(|depth| depth.unwrap_or_default().0);
+    let mut seen = Vec::new();
+    for name in elsewhere {
+        // One at a time: on RabbitMQ 4.3 a user without a permission for a name may not even ask whether it is there.
+        seen.push(match client.depths(std::slice::from_ref(name)).await {
+            Ok(depths) => {
+                let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
+                Some(Elsewhere { ready, consumers })
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::AccessRefused | ErrorKind::Timeout) => {
+                None
+            }
+            Err(error) => return Err(error.into()),
+        });
+    }
     Ok(Sight {
         ready,
         waiting,
         consumers,
-        elsewhere: elsewhere.collect(),
+        elsewhere: seen,
     })
 }
 
@@ -202,35 +236,43 @@ mod tests {
 
     #[test]
     fn only_what_neither_waits_nor_is_ready_lives() {
-        let sight = |ready, waiting, consumers, elsewhere: [u32; 1]| Sight {
+        let sight = |ready, waiting, consumers, elsewhere: [Option<Elsewhere>; 2]| Sight {
             ready,
             waiting,
             consumers,
             elsewhere: elsewhere.into(),
         };
+        let there = |ready, consumers| Some(Elsewhere { ready, consumers });
         let judge = |before: Sight, now: Sight| {
             let canary = Canary {
                 queues: vec!["orders".to_owned()],
-                elsewhere: vec!["orders.parked".to_owned()],
+                elsewhere: vec!["orders.parked".to_owned(), HANDOVER_QUEUE.to_owned()],
                 before,
             };
             canary.judge(&now)
         };
-        let none = || sight(0, 0, 0, [0]);
-        assert_eq!(judge(none(), sight(0, 0, 1, [0])), Fate::Live);
-        let busy = || sight(9, 7, 1, [3]);
+        let nowhere = [there(0, 0), there(0, 0)];
+        let none = || sight(0, 0, 0, nowhere);
+        assert_eq!(judge(none(), sight(0, 0, 1, nowhere)), Fate::Live);
+        let busy = || sight(9, 7, 1, [there(3, 0), there(9, 1)]);
         assert_eq!(judge(busy(), busy()), Fate::Live);
-        assert_eq!(judge(busy(), sight(9, 7, 1, [2])), Fate::Live);
+        let after = sight(9, 7, 1, [there(2, 0), there(50, 1)]);
+        assert_eq!(judge(busy(), after), Fate::Live, "a service takes those");
+        let unseen = sight(9, 7, 1, [None, None]);
+        assert_eq!(judge(unseen.clone(), busy()), Fate::Live);
+        assert_eq!(judge(busy(), unseen), Fate::Live);
         // The last consumer took them along when it ended, and has acknowledged them.
         assert_eq!(judge(none(), none()), Fate::Live);
         for now in [
-            sight(5, 0, 0, [0]),
-            sight(0, 1, 1, [0]),
-            sight(1, 0, 1, [0]),
-            sight(0, 0, 1, [1]),
+            sight(5, 0, 0, nowhere),
+            sight(0, 1, 1, nowhere),
+            sight(1, 0, 1, nowhere),
+            sight(0, 0, 1, [there(0, 0), there(1, 0)]),
         ] {
             let fate = judge(none(), now.clone());
             assert!(matches!(fate, Fate::Waiting(_)), "{now:?}");
         }
+        let parked = judge(none(), sight(0, 0, 1, [there(1, 0), there(0, 0)]));
+        assert!(matches!(parked, Fate::ParkedElsewhere(_)), "{parked:?}");
     }
 }

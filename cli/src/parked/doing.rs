@@ -489,6 +489,9 @@ impl<'a> Doing<'a> {
                     "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
                     if again == 1 { "was" } else { "were" },
                 ),
+                Fate::ParkedElsewhere(why) => format!(
+                    "of the first {count}, some seem to be parked again: {why}. The rest was not replayed"
+                ),
                 Fate::Waiting(why) => format!(
                     "the first {count} may not be handled yet: {why}. The rest was not replayed; give them longer with --canary-wait, or mend their consumer"
                 ),

@@ -33,7 +33,7 @@ Examples:
 Up to 64 are sent at a time: these may come twice if this is killed. --canary
 waits the whole --canary-wait: AMQP tells nobody that a message was handled, only
 that it was parked again, or that more wait than before (in waiting queues of the
-default policy and of common delays).
+default policy and of common delays, or for a service that does not run).
 
 A message leaves the parking queue after its copy is confirmed: if this is killed
 in between the message may come twice, and it is never lost. What the broker
