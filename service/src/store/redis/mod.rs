@@ -270,7 +270,7 @@ impl Store for RedisStore {
 
     async fn health(&self) -> Result<()> {
         if let Err(why) = self.brief.prove().await {
-            // Each of the others proves the settings again before it keeps anything.
+            // Those that keep messages prove the settings again before they keep any more.
             self.keeping.forget();
             return Err(why);
         }

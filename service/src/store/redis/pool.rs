@@ -1,6 +1,9 @@
 //! Connections that are taken one at a time, and made anew when they have failed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -14,6 +17,8 @@ pub(super) struct Pool {
     key: String,
     room: Semaphore,
     idle: Mutex<Vec<Connection>>,
+    /// How often what was proven has been forgotten.
+    forgotten: AtomicU64,
 }
 
 impl Pool {
@@ -23,6 +28,7 @@ impl Pool {
             key: key.to_owned(),
             room: Semaphore::new(connections),
             idle: Mutex::default(),
+            forgotten: AtomicU64::default(),
         }
     }
 
@@ -40,10 +46,11 @@ impl Pool {
         repeatable: bool,
     ) -> Result<(String, Vec<Value>)> {
         let _room = self.room().await?;
+        let since = self.forgotten.load(Ordering::Relaxed);
         let idle = self.idle().pop();
         if let Some(connection) = idle {
             match connection.ask_all(commands).await {
-                Ok(answers) => match self.judged(connection, answers) {
+                Ok(answers) => match self.judged(connection, answers, since) {
                     // It is not the master of our slot any more, and has done nothing.
                     Err(Error::Away(_)) => {}
                     judged => return judged,
@@ -60,10 +67,16 @@ impl Pool {
         let connection = place::reach(&self.configuration, &self.key).await?;
         let answers = connection.ask_all(commands).await;
         let answers = answers.map_err(|lost| lost.error)?;
-        self.judged(connection, answers)
+        self.judged(connection, answers, since)
     }
 
-    fn judged(&self, connection: Connection, answers: Vec<Value>) -> Result<(String, Vec<Value>)> {
+    /// The answers, or what the server refuses. The connection goes back unless it was taken before its settings were forgotten.
+    fn judged(
+        &self,
+        connection: Connection,
+        answers: Vec<Value>,
+        since: u64,
+    ) -> Result<(String, Vec<Value>)> {
         let address = connection.address().to_owned();
         let refused = answers.iter().find_map(|answer| match answer {
             Value::ServerError(why) => Some(fault::refused(&address, why)),
@@ -71,12 +84,12 @@ impl Pool {
         });
         match refused {
             None => {
-                self.idle().push(connection);
+                self.give_back(connection, since);
                 Ok((address, answers))
             }
             Some(why) => {
                 if matches!(why, Error::Full(_) | Error::NotDurable(_)) {
-                    self.idle().push(connection);
+                    self.give_back(connection, since);
                 } else {
                     self.idle().clear();
                 }
@@ -109,9 +122,19 @@ impl Pool {
         }
     }
 
-    /// Closes what lies idle.
+    fn give_back(&self, connection: Connection, since: u64) {
+        let mut idle = self.idle();
+        if self.forgotten.load(Ordering::Relaxed) == since {
+            idle.push(connection);
+        }
+    }
+
+    /// Every connection is made anew, which proves the settings, before anything further is sent: those that lie idle are closed, those in
+    /// use when they come back.
     pub(super) fn forget(&self) {
-        self.idle().clear();
+        let mut idle = self.idle();
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+        idle.clear();
     }
 
     async fn room(&self) -> Result<SemaphorePermit<'_>> {
