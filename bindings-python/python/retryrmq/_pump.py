@@ -273,7 +273,8 @@ class Pump:
             self._end_now(subscription)
         for subscription in left:
             with contextlib.suppress(Exception):
-                subscription.wait_closed().wait(3.0)
+                # Longer than the three seconds that copies on their way get.
+                subscription.wait_closed().wait(5.0)
 
     def end(self) -> None:
         """Ends everything that still runs, so that no native object is in use when the interpreter ends."""

@@ -392,8 +392,8 @@ impl Work<'_> {
 /// How often it is looked whether the client has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the end waits until what was decided is written.
-const WRITTEN: Duration = Duration::from_secs(3);
+/// How long the end waits until what was decided is written: longer than the three seconds that copies on their way get.
+const WRITTEN: Duration = Duration::from_secs(5);
 
 /// Waits until whoever read our standard output is gone.
 async fn nobody_reads() {
