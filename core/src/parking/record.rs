@@ -100,8 +100,8 @@ impl Record {
         self.ours
     }
 
-    /// Whether the broker dead-lettered it last out of the work queue of this parking queue, or out of one of its waiting or parking queues.
-    /// It belongs to that work queue then, whatever its other headers say.
+    /// Whether the broker dead-lettered it last out of the work queue of this parking queue, or out of one of its waiting or parking queues
+    /// (there for another reason than that its time was over). It belongs to that work queue then, whatever its other headers say.
     #[must_use]
     pub fn died_at_home(&self) -> bool {
         self.died_at_home
@@ -231,7 +231,14 @@ impl Record {
             })
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
-        let died_at_home = !ours && !deaths.is_empty() && home == **queue;
+        // What ran out in a waiting queue had its life go on, and may have been given up elsewhere since.
+        let died_at_home = !ours
+            && home == **queue
+            && deaths.first().is_some_and(|death| {
+                let text = |name| headers::string(death, name);
+                text("queue").as_deref() == Some(&**queue)
+                    || text("reason").as_deref() != Some("expired")
+            });
         let received = Received {
             queue: Arc::clone(queue),
             body,
