@@ -27,9 +27,12 @@ pub struct Note {
     /// When, in milliseconds since 1970.
     #[serde(default)]
     pub at: u64,
-    /// When the one was written that this was made of.
+    /// Its own, different from that of every other note.
     #[serde(default)]
-    pub after: u64,
+    pub id: String,
+    /// The ids of the notes that this was made of, the last one first.
+    #[serde(default)]
+    pub made_of: Vec<String>,
 }
 
 /// The latest of each group, by fingerprint.
@@ -40,6 +43,34 @@ pub struct Notes(BTreeMap<String, Note>);
 #[must_use]
 pub fn family(queue: &str) -> String {
     format!("{queue}.notes")
+}
+
+/// As many are told: so many people do not write about a group within the seconds that a note takes.
+const MADE_OF: usize = 16;
+
+impl Note {
+    /// A note about the same group, made of this one.
+    #[must_use]
+    pub fn next(&self, id: String) -> Self {
+        let before = self.made_of.iter().take(MADE_OF - 1).cloned();
+        let made_of = std::iter::once(self.id.clone()).chain(before);
+        Self {
+            id,
+            made_of: made_of.filter(|id| !id.is_empty()).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether this says what `other`, about the same group, says as well, or what has replaced it. `known` is when the note was written that
+    /// this was made of.
+    #[must_use]
+    pub fn replaces(&self, other: &Self, known: u64) -> bool {
+        let is_known = match other.id.is_empty() {
+            true => other.at == known, // by a client that gives none
+            false => self.made_of.contains(&other.id),
+        };
+        is_known || other.at < known
+    }
 }
 
 impl Notes {
@@ -101,5 +132,27 @@ mod tests {
         assert_eq!(notes.about("f"), None, "cleared");
         notes.add(br#"{"fingerprint":"g","at":1}"#);
         assert!(!notes.hold_any(), "released");
+    }
+
+    #[test]
+    fn a_note_replaces_what_it_was_made_of_and_nothing_that_was_written_beside_it() {
+        let at = |note: Note, at| Note { at, ..note };
+        let first = at(Note::default().next("a".to_owned()), 5);
+        let second = at(first.next("b".to_owned()), 6);
+        let beside = at(first.next("c".to_owned()), 6);
+        let third = at(second.next("d".to_owned()), 7);
+        assert!(second.replaces(&first, first.at) && third.replaces(&first, second.at));
+        assert!(third.replaces(&second, second.at));
+        for (one, other, known) in [
+            (&second, &beside, first.at),
+            (&beside, &second, first.at),
+            (&beside, &third, first.at),
+            (&third, &beside, second.at),
+        ] {
+            assert!(!one.replaces(other, known), "{one:?}, {other:?}");
+        }
+        assert!(third.made_of.contains(&first.id) && !third.made_of.contains(&beside.id));
+        let unnamed = at(Note::default(), 5);
+        assert!(unnamed.next("e".to_owned()).replaces(&unnamed, unnamed.at));
     }
 }

@@ -96,11 +96,16 @@ impl Notes {
         }
     }
 
-    /// Writes a note, and takes away those that it replaces: the one that it was made of, and all before.
+    /// Writes a note, and takes away those that it replaces: the one that it was made of, written at `known`, and all before.
     ///
     /// # Errors
     /// When somebody else has made another one of the same: theirs is kept and this one is taken back. And those of publishing and browsing.
-    pub(super) async fn write(client: &Client, queue: &str, note: &Note) -> Result<(), Fault> {
+    pub(super) async fn write(
+        client: &Client,
+        queue: &str,
+        note: &Note,
+        known: u64,
+    ) -> Result<(), Fault> {
         let parked = client.parked(family(queue));
         let name = parked.name();
         parked.make().await?;
@@ -113,7 +118,7 @@ impl Notes {
         sleep(SAFE_AGE).await;
         for _ in 0..TRIES {
             let mut browse = parked.browse().await?;
-            let swept = sweep(&mut browse, note).await;
+            let swept = sweep(&mut browse, note, known).await;
             browse.close().await?;
             match swept? {
                 Some(Swept::Replaced) => return Ok(()),
@@ -195,15 +200,15 @@ enum Swept {
 }
 
 /// Takes away what `note` replaces, or itself; none where somebody else looks at the notes too, and may hold one that is not seen here.
-async fn sweep(browse: &mut Browse, note: &Note) -> retryrmq::Result<Option<Swept>> {
+async fn sweep(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result<Option<Swept>> {
     let (mut old, mut own, mut is_late) = (Vec::new(), Vec::new(), false);
     while let Some(record) = browse.next().await? {
         match serde_json::from_slice::<Note>(record.message().body()) {
             Ok(other) if other.fingerprint != note.fingerprint => {}
-            Ok(other) if other == *note => own.push(record),
-            Ok(other) if other.at <= note.after => old.push(record),
-            // Made of ours: what ours says is in it.
-            Ok(other) if other.after == note.at => {}
+            Ok(other) if other.id == note.id => own.push(record),
+            Ok(other) if note.replaces(&other, known) => old.push(record),
+            // It was made of ours, and takes ours away itself.
+            Ok(other) if other.made_of.contains(&note.id) => {}
             Ok(_) => is_late = true,
             Err(_) => {}
         }

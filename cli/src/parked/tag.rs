@@ -127,20 +127,21 @@ async fn write(
         let known = notes.latest(&group).cloned().unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or(Duration::ZERO).as_millis();
+        let known_at = known.at;
+        let next = known.next(format!("{:016x}", fastrand::u64(..)));
         let mut note = Note {
             fingerprint: group.clone(),
             note: words.note.unwrap_or(known.note),
             owner: words.owner.unwrap_or(known.owner),
-            hold: known.hold,
             by: audit::who(),
             // Also where the clock of whoever wrote before is ahead.
             at: u64::try_from(now)
                 .unwrap_or(u64::MAX)
-                .max(known.at.saturating_add(1)),
-            after: known.at,
+                .max(known_at.saturating_add(1)),
+            ..next
         };
         change(&mut note);
-        Notes::write(&client, &words.queue, &note).await?;
+        Notes::write(&client, &words.queue, &note, known_at).await?;
         Ok::<_, Fault>(note)
     };
     let Some(written) = stop.unless_cut(work).await else {
