@@ -76,7 +76,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     if !options.dry_run {
         let question = format!("Delete this policy of {name}?");
-        if !prompt::wants(options.yes, &question, output).await? {
+        if !prompt::wants(options.yes, prompt::POLICY, &question, output).await? {
             return Ok(Exit::Ok);
         }
         // Somebody may have changed it while we asked.

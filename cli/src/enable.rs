@@ -133,7 +133,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     if !options.dry_run {
         let question = format!("Make this policy for {name}?");
-        if !prompt::wants(options.yes, &question, output).await? {
+        if !prompt::wants(options.yes, prompt::POLICY, &question, output).await? {
             return Ok(Exit::Ok);
         }
         if !is_there {
@@ -153,7 +153,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.json_document(&document)?;
     } else if !options.dry_run {
         output.line(&format!(
-            "done: what {} gives up goes to {} from now on",
+            "done: dead letters of {} go to {} from now on",
             visible::line(name),
             visible::line(&target)
         ))?;
@@ -219,7 +219,7 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
             format!("`{name}` is a stream or of another type that has no dead letters")
         }
         Obstacle::Argument(exchange) => format!(
-            "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. What it gives up goes to that exchange"
+            "`{name}` was declared with `x-dead-letter-exchange` `{exchange}`, which wins over every policy: nothing was changed. Its dead letters go to that exchange; to send them elsewhere, delete the queue and declare it again without that argument"
         ),
         Obstacle::OtherRoute(policy, exchange) => format!(
             "policy `{policy}` already dead-letters `{name}` to exchange `{exchange}`: pass --replace to send its dead letters here instead, or leave it"
@@ -259,10 +259,13 @@ async fn make_again(
         ))?;
     }
     if options.dry_run {
+        if !output.is_json() {
+            output.line(&format!("+ queue {shown}"))?;
+        }
         return Ok(false);
     }
     let question = format!("Create {shown}?");
-    let wanted = prompt::wants(options.yes, &question, output).await?;
+    let wanted = prompt::wants(options.yes, "creates a queue", &question, output).await?;
     if wanted {
         make_parking_queue(desk, target).await?;
     }
@@ -293,7 +296,7 @@ fn already(
             None => String::new(),
         };
         output.line(&format!(
-            "nothing to do: what {} gives up goes to {shown} already{how}",
+            "nothing to do: dead letters of {} go to {shown} already{how}",
             visible::line(&options.queue)
         ))?;
     } else if made {

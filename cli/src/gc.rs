@@ -76,7 +76,8 @@ Exit code 1: messages came into one while it was deleted, and are gone.
 
 JSON: a line for each waiting queue with queue, name, delay_ms, waiting and verdict: kept
 (a policy has it), in_use (messages or readers), consumed (QUEUE has consumers), uncertain
-(needs --seen-empty), unneeded (--dry-run), deleted, deleted_with_messages (lost says how many).";
+(needs --seen-empty), unneeded (--dry-run, or not deleted because of an error), deleted,
+deleted_with_messages (lost says how many).";
 
 /// A waiting queue, and what is to become of it.
 struct Finding {
@@ -212,6 +213,8 @@ async fn sweep(
     }
     let exit = report(&findings, output)?;
     match failed {
+        // The exit code tells of the worst: that messages are gone.
+        Some(error) if exit == Exit::Failed => Err(Fault::failed(Fault::from(error).sentence())),
         Some(error) => Err(error.into()),
         None => Ok(exit),
     }

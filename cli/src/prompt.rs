@@ -24,18 +24,23 @@ pub(crate) async fn agreed(question: &str) -> Result<bool, Fault> {
     )))
 }
 
-/// Whether the operator wants a policy of the broker changed: `sure`, or asked and agreed; what was declined is told.
+/// Whether the operator wants `what` done to the broker: `sure`, or asked and agreed; what was declined is told.
 ///
 /// # Errors
 /// Without a terminal nobody can be asked.
-pub(crate) async fn wants(sure: bool, question: &str, output: &Output) -> Result<bool, Fault> {
+pub(crate) async fn wants(
+    sure: bool,
+    what: &str,
+    question: &str,
+    output: &Output,
+) -> Result<bool, Fault> {
     if sure {
         return Ok(true);
     }
     if !can_ask() {
-        return Err(Fault::usage(
-            "this changes a policy of the broker: pass --yes, or look first with --dry-run",
-        ));
+        return Err(Fault::usage(format!(
+            "this {what}: pass --yes, or look first with --dry-run"
+        )));
     }
     let agreed = agrees(question).await?;
     if !agreed {
@@ -43,6 +48,9 @@ pub(crate) async fn wants(sure: bool, question: &str, output: &Output) -> Result
     }
     Ok(agreed)
 }
+
+/// What [`wants`] is asked for where a policy is made or taken away.
+pub(crate) const POLICY: &str = "changes a policy of the broker";
 
 /// Asks, on the terminal. Everything but yes is no.
 pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
