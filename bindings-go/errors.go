@@ -66,7 +66,7 @@ var (
 	ErrNotConfirmed = kind("not_confirmed", "the broker did not confirm the message")
 	// ErrTooLarge: the message does not fit: a name longer than 255 bytes, headers larger than one frame, or a body larger than the broker allows.
 	ErrTooLarge = kind("too_large", "the message does not fit")
-	// ErrTimeout: the broker did not answer in time, the nodes of a queue are away, or a handler ran longer than the drain timeout.
+	// ErrTimeout: the broker did not answer in time, the nodes of the queue are down, or a handler ran longer than the drain timeout.
 	ErrTimeout = kind("timeout", "it took too long")
 	// ErrConnectionLost: the connection was lost. The client reconnects in the background.
 	ErrConnectionLost = kind("connection_lost", "the connection was lost")

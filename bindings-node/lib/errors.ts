@@ -161,7 +161,7 @@ export class TooLargeError extends RangeError {
   }
 }
 
-/** The broker did not answer in time, or the queue exists and its nodes are away. */
+/** The broker did not answer in time, or the nodes of the queue are down. */
 export class BrokerTimeoutError extends RetryRmqError {
   override readonly code = 'timeout'
 }

@@ -243,7 +243,7 @@ impl Service {
         };
         self.health.stands(Ok(()));
         let keeper = self.keeper(client);
-        info!("ready: what dies is retried and parked");
+        info!("ready: dead-lettered messages are retried, and parked after the last retry");
         let clerk = Arc::new(
             Clerk::new(
                 client.clone(),

@@ -110,7 +110,7 @@ class TooLargeError(RetryRmqError, ValueError):
 
 
 class BrokerTimeoutError(RetryRmqError, TimeoutError):
-    """The broker did not answer in time, or the queue exists and its nodes are away."""
+    """The broker did not answer in time, or the nodes of the queue are down."""
 
     code = "timeout"
 

@@ -70,7 +70,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", help_heading = "Running")]
     grace: Option<String>,
 
-    /// Wait for an unreachable broker instead of failing; a refusal is still an error. Lost connections always reconnect
+    /// Wait for an unreachable broker instead of failing; a refusal is still an error. A connection that is lost later is
+    /// opened again in any case
     #[arg(long, help_heading = "Running")]
     pub(super) wait: bool,
 

@@ -137,7 +137,7 @@ impl<'a> Report<'a> {
         }
         let parts: Vec<String> = [
             (self.handled, "handled"),
-            (self.retried, "to be retried"),
+            (self.retried, "retried"),
             (self.deferred, "deferred"),
             (self.parked, "parked"),
             (self.rejected, "rejected"),

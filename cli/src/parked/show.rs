@@ -168,7 +168,7 @@ fn people(
     let by = match letter {
         Some(letter) => format!("by {}", letter.library),
         None if record.by_broker => "by the broker".to_owned(),
-        None => "by a consumer".to_owned(),
+        None => "by retryrmq".to_owned(),
     };
     let when = record
         .parked_at

@@ -54,7 +54,7 @@ pub(crate) fn is_out_of_channels(error: &Error) -> bool {
 /// The error for a connection that is hung up because its channel numbers are used up.
 pub(super) fn spent(error: Error) -> Error {
     let message = "all channel numbers of this connection are used up (`channel_max`; each refused request costs one); a new \
-                   connection is opened";
+                   connection has all of them again";
     Error::new(ErrorKind::ConnectionLost, message).with_source(error)
 }
 

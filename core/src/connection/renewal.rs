@@ -147,7 +147,7 @@ impl Renewal {
         if !login.outlives(&self.login, soon) {
             return Err(Error::new(
                 ErrorKind::AuthenticationFailed,
-                "the credentials still return the old secret, or one that ends no later; return one that is valid for longer",
+                "the secret is still the old one, or one that ends no later; renew it earlier",
             ));
         }
         self.check(&login, trial(until(end))).await?;

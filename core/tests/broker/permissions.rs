@@ -187,7 +187,12 @@ async fn publishing_and_browsing_tell_what_they_lack() {
         sent.await.unwrap();
         let browsed = async { client.parked(QUEUE).browse().await?.next().await };
         let why = refused(browsed.await, ErrorKind::AccessRefused);
-        assert!(why.contains("read"), "{why}");
+        // Where each look costs a delivery, the permission to undo that is checked first.
+        let missing = match broker.version() >= Version::V4_3 {
+            true => "needs read on",
+            false => "needs write on",
+        };
+        assert!(why.contains(missing), "{why}");
         user.gone().await;
     })
     .await;
