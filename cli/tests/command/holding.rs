@@ -78,6 +78,11 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
         let done = done.exits(0);
         assert!(done.err.contains("1 on hold were left alone"), "{done:#?}");
         desk.holds(PARKED, 1).await;
+        // This user may not see the service's queues: a canary goes on without them.
+        let canary = ["--canary=1", "--canary-wait=1s"];
+        let replay = [&["parked", "replay", QUEUE, "2"][..], &canary].concat();
+        let done = run(&replay).await.exits(1);
+        assert!(done.err.contains("nobody consumes orders"), "{done:#?}");
         management.delete_user(&user).await.unwrap();
     })
     .await;
