@@ -405,6 +405,35 @@ impl Hasher for Sha {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lapin::types::{AMQPValue, FieldArray};
+
+    #[test]
+    fn what_was_refused_in_the_family_died_at_home_and_what_only_waited_there_did_not() {
+        for (from, reason, is_so) in [
+            ("orders", "rejected", true),
+            ("orders", "expired", true),
+            ("orders.retry.1000", "rejected", true),
+            ("orders.retry.1000", "expired", false),
+            ("billing", "rejected", false),
+        ] {
+            let mut death = FieldTable::default();
+            for (name, value) in [("queue", from), ("reason", reason)] {
+                death.insert(name.into(), AMQPValue::LongString(value.into()));
+            }
+            let deaths = FieldArray::from(vec![AMQPValue::FieldTable(death)]);
+            let mut headers = FieldTable::default();
+            headers.insert("x-death".into(), AMQPValue::FieldArray(deaths));
+            let record = Record::read(
+                (0, 0),
+                &Arc::from("orders"),
+                Vec::new(),
+                BasicProperties::default().with_headers(headers),
+                "".into(),
+                "".into(),
+            );
+            assert_eq!(record.died_at_home(), is_so, "{from}, {reason}");
+        }
+    }
 
     #[test]
     fn the_family_is_the_queue_and_where_its_messages_wait_and_are_parked() {
