@@ -1,12 +1,8 @@
 //! The desk: what the program starts, and tells what happened.
 
 use std::{
-    collections::BTreeMap,
     mem,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
     thread,
     time::Duration,
 };
@@ -20,7 +16,8 @@ use tokio::{
 };
 
 use super::{
-    ChannelCounts, Configuration, Counts, GroupView, Memory, Silence, Speaker,
+    Configuration, Counts, GroupView, Memory, Silence, Speaker,
+    board::{Board, Shared},
     report::{Entry, Request},
     reporter::Reporter,
     rule::Bench,
@@ -45,27 +42,6 @@ pub struct Desk;
 enum Told {
     Happened(Box<Happening>, usize),
     Asked(Request),
-}
-
-/// What the parts of a desk share.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    told: AtomicU64,
-    dropped: AtomicU64,
-    /// Those dropped that no report has mentioned yet.
-    pub(super) unmentioned: AtomicU64,
-    unjudged: AtomicU64,
-    bytes: AtomicUsize,
-    pub(super) board: Mutex<Board>,
-    pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
-}
-
-/// What the speaker shows. Empty on the others.
-#[derive(Debug, Default)]
-pub(super) struct Board {
-    pub(super) counts: Counts,
-    pub(super) groups: Vec<GroupView>,
-    pub(super) silences: Vec<Silence>,
 }
 
 impl Desk {

@@ -9,6 +9,7 @@
 //! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
 //! single active consumer. Whose turn it is there is the speaker. It keeps its state in a [`Memory`], so that another one goes on with it.
 
+mod board;
 mod channels;
 mod configuration;
 mod counts;

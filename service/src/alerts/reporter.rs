@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    desk::Shared,
+    board::Shared,
     report::{Entry, Report},
     speaker::Outlet,
 };

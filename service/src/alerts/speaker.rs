@@ -22,8 +22,8 @@ use tokio::{
 
 use super::{
     Memory, Notice,
+    board::{Board, Shared},
     channels::{Done, Line, Patience, Worker},
-    desk::{Board, Shared},
     engine::{Engine, Input, Settings},
     queue,
     report::Report,
