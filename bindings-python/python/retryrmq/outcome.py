@@ -185,7 +185,7 @@ def _text(error: BaseException, otherwise: str | None = None) -> str:
     try:
         text = sayable(str(error))
     except BaseException:
-        text = "<no error text: __str__ raises>"
+        text = f"<no error text: {name}.__str__ raises>"
     return text or (name if otherwise is None else otherwise)
 
 
