@@ -333,9 +333,10 @@ class BlockingConsumer(_Subscribed):
         if self._plan.handler is None:
             raise InvalidTypeError("this consumer has no handler to run; iterate over it, or pass one to `consume`")
         with self._pump.stays():
-            if not self._has_ended:
-                self.start()
             try:
+                # Within, because a handler may have begun before this returns.
+                if not self._has_ended:
+                    self.start()
                 self._wait_closed(self._open())
             except KeyboardInterrupt:
                 self.close()
