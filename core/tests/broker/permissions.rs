@@ -189,7 +189,7 @@ async fn publishing_and_browsing_tell_what_they_lack() {
         let why = refused(browsed.await, ErrorKind::AccessRefused);
         // Where each look costs a delivery, the permission to undo that is checked first.
         let missing = match broker.version() >= Version::V4_3 {
-            true => "needs read on",
+            true => "needs read",
             false => "needs write on",
         };
         assert!(why.contains(missing), "{why}");
