@@ -237,6 +237,15 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
     })
 }
 
+/// The parking queue that would be created.
+fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
+    output.line(&format!(
+        "{} queue {} (quorum, delivery limit 1000000000)",
+        output.paint("+", console::Style::new().green()),
+        visible::line(name)
+    ))
+}
+
 async fn make_parking_queue(desk: &Desk, name: &str) -> Result<(), Fault> {
     let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
     desk.api.put_queue(&desk.vhost, name, &parking).await?;
@@ -260,7 +269,7 @@ async fn make_again(
     }
     if options.dry_run {
         if !output.is_json() {
-            output.line(&format!("+ queue {shown}"))?;
+            show_queue(target, output)?;
         }
         return Ok(false);
     }
@@ -352,11 +361,7 @@ fn show(
         None => "no policy was in force".to_owned(),
     };
     if !is_there {
-        output.line(&format!(
-            "{} queue {} (quorum, delivery limit 1000000000)",
-            output.paint("+", console::Style::new().green()),
-            visible::line(target)
-        ))?;
+        show_queue(target, output)?;
     }
     output.line(&format!(
         "{} policy {}",

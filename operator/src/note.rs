@@ -76,13 +76,18 @@ impl Note {
 impl Notes {
     /// Takes in the body of a message; one that is no note is left out.
     pub fn add(&mut self, body: &[u8]) {
-        let Ok(note) = serde_json::from_slice::<Note>(body) else {
+        let Ok(mut note) = serde_json::from_slice::<Note>(body) else {
             return;
         };
-        let known = self.0.get(&note.fingerprint);
-        if known.is_none_or(|known| known.at <= note.at) {
-            self.0.insert(note.fingerprint.clone(), note);
+        match self.0.get(&note.fingerprint) {
+            Some(known) if known.at > note.at => return,
+            // Whoever writes next replaces both.
+            Some(known) if known.at == note.at && known.id != note.id => {
+                note.made_of.insert(0, known.id.clone());
+            }
+            _ => {}
         }
+        self.0.insert(note.fingerprint.clone(), note);
     }
 
     /// The latest note about a group, also where it says nothing any more.
@@ -152,6 +157,12 @@ mod tests {
             assert!(!one.replaces(other, known), "{one:?}, {other:?}");
         }
         assert!(third.made_of.contains(&first.id) && !third.made_of.contains(&beside.id));
+        let mut twins = Notes::default();
+        for twin in [&second, &beside] {
+            twins.add(&serde_json::to_vec(twin).unwrap());
+        }
+        let after = twins.latest("").unwrap().next("f".to_owned());
+        assert!(after.replaces(&second, 6) && after.replaces(&beside, 6));
         let unnamed = at(Note::default(), 5);
         assert!(unnamed.next("e".to_owned()).replaces(&unnamed, unnamed.at));
     }

@@ -149,7 +149,11 @@ async fn a_parking_queue_that_somebody_deleted_is_created_again() {
         );
         clinic.desk.amqp.delete(PARKED).await;
         let rehearsed = clinic.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
-        assert!(rehearsed.out.contains("does not exist"), "{rehearsed:#?}");
+        assert!(
+            rehearsed.out.contains("does not exist")
+                && rehearsed.out.contains("+ queue orders.parked (quorum"),
+            "{rehearsed:#?}"
+        );
         assert_eq!(clinic.desk.amqp.depth(PARKED).await, None);
         assert_eq!(
             changed(clinic.run(&enable).await.exits(0).json()),
