@@ -6,9 +6,6 @@ SHELL := bash
 # Where rustup and Go install themselves, which not every shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 
-# What a test says of a change depends on the change alone: property tests get the same inputs each time.
-export PROPTEST_RNG_SEED ?= 0
-
 VERSION ?= 4.3
 WITH_BROKERS := tests/broker/with-brokers
 BROKER := tests/broker/broker
@@ -41,22 +38,17 @@ serve-demo: cargo ## watch `retryrmq serve` retry messages that three native cli
 serve-rate: cargo ## forty failures a second with five delays, for ten minutes, through `retryrmq serve`
 	@$(WITH_BROKERS) --versions "$(VERSION)" -- cargo test -p retryrmq-serve --test serve -- --ignored --nocapture for_ten_minutes
 
-# A package's unit tests (src/) and documentation do without brokers; its integration tests (tests/) have all three
-# versions. So there is no list of packages to keep.
 .PHONY: check
-check: lint ## everything that needs no broker: lint, unit tests and the examples in the documentation
-	cargo test --workspace --all-features --lib --bins
-	cargo test --workspace --all-features --doc
+check: cargo ## everything that needs no broker: lint, unit tests and the examples in the documentation
+	@tests/run check
 
 .PHONY: test
-test: check ## everything: lint, unit tests, and all tests on RabbitMQ 3.10, 4.0 and 4.3
-	cargo test --workspace --all-features --test '*' --no-run
-	$(WITH_BROKERS) -- $(MAKE) --no-print-directory test-on-brokers
+test: cargo ## everything: lint, unit tests, and all tests on RabbitMQ, each on a version and queue type that its name chooses
+	@tests/run test
 
-.PHONY: test-on-brokers
-test-on-brokers: cargo
-	tests/on-brokers
-	@tests/languages $(LANGUAGES)
+.PHONY: test-all
+test-all: cargo ## the same, with every test on RabbitMQ 3.10, 4.0 and 4.3 and both queue types: more than an hour
+	@tests/run test-all
 
 # How long, and from which seed on.
 SECONDS_OF_SEEDS ?= 600
@@ -199,16 +191,8 @@ broker-stop: ## stop what `make broker` or `make cluster` started: make broker-s
 	@echo "$(VERSION) stopped, its data is kept"
 
 .PHONY: lint
-lint: cargo lint-docs ## check formatting, clippy, the documentation, the versions, workflows and licences, without a warning
-	dist/version
-	@if command -v go >/dev/null; then $(MAKE) --no-print-directory lint-workflows; \
-		else echo "workflows: not looked at, because go is missing"; fi
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
-	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check licenses bans sources; \
-		else echo "dependencies: not looked at, because cargo-deny is missing: cargo install cargo-deny --locked"; fi
-	@if command -v python3 >/dev/null; then python3 tests/peers/table.py --check; else echo "docs/comparison.md: not checked, because python3 is missing"; fi
+lint: cargo ## check formatting, clippy, the documentation, the versions, workflows and licences, without a warning
+	@tests/run lint
 
 .PHONY: lint-docs
 lint-docs: cargo ## check every link, anchor and snippet of the Markdown pages

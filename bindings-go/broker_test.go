@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net/http"
 	"net/url"
@@ -34,9 +35,26 @@ func brokers(t *testing.T) (all []broker) {
 	return all
 }
 
-// Runs a test on every broker, in a virtual host of its own each.
+// The brokers of this run's matrix for a test: all, or with RETRYRMQ_TEST_MATRIX=assigned one that its name chooses.
+func assigned(t *testing.T) []broker {
+	all := brokers(t)
+	switch matrix := os.Getenv("RETRYRMQ_TEST_MATRIX"); matrix {
+	case "", "full":
+		return all
+	case "assigned":
+		hash := fnv.New32a() // as in tests/harness
+		_, _ = hash.Write([]byte(t.Name()))
+		at := int(hash.Sum32()>>3) % len(all)
+		return all[at : at+1]
+	default:
+		t.Fatalf("RETRYRMQ_TEST_MATRIX is %q: use full or assigned", matrix)
+		return nil
+	}
+}
+
+// Runs a test on every broker of this run's matrix, in a virtual host of its own each.
 func everywhere(t *testing.T, test func(*testing.T, *stage)) {
-	for _, b := range brokers(t) {
+	for _, b := range assigned(t) {
 		t.Run(b.version, func(t *testing.T) {
 			t.Parallel()
 			test(t, newStage(t, b))

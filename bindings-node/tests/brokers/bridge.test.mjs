@@ -4,11 +4,10 @@ import assert from 'node:assert/strict'
 import { createHook } from 'node:async_hooks'
 import { createRequire } from 'node:module'
 import path from 'node:path'
-import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { URL_, client, deferred, program, queue, until } from './broker.mjs'
+import { URL_, client, deferred, program, queue, test, until } from './broker.mjs'
 
 const require = createRequire(import.meta.url)
 const { native } = require(path.join(path.dirname(require.resolve('retryrmq')), 'native.js'))

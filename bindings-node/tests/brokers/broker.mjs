@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
+import { test as register } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { connect, setLogger } from 'retryrmq'
@@ -15,6 +16,24 @@ const management = new URL(process.env.RETRYRMQ_MANAGEMENT_URL)
 const authorization = `Basic ${Buffer.from(`${management.username}:${management.password}`).toString('base64')}`
 /** As the management's addresses have it. */
 export const vhost = encodeURIComponent(decodeURIComponent(new URL(URL_).pathname.slice(1)) || '/')
+
+/** `2/3` is the second of three brokers that share the tests; without it this broker runs all of them. */
+const [cell, cells] = (process.env.RETRYRMQ_TEST_CELL ?? '1/1').split('/').map(Number)
+
+/** FNV-1a without its last bits, as in tests/harness. */
+function nameHash(name) {
+  let hash = 0x811c9dc5
+  for (const byte of Buffer.from(name)) hash = Math.imul(hash ^ byte, 0x01000193)
+  return hash >>> 3
+}
+
+/** A test that runs on the broker that its name chooses. */
+export function test(name, ...rest) {
+  if (nameHash(name) % cells === cell - 1) register(name, ...rest)
+}
+
+/** A test that runs on every broker: for what differs between versions. */
+test.everywhere = register
 
 /** Asks the broker's management. */
 export async function manage(method, where, body) {

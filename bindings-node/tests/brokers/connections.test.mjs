@@ -5,12 +5,11 @@ import { once } from 'node:events'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
 
 import { connect, park } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
-import { URL_, client, program, queue, until } from './broker.mjs'
+import { URL_, client, program, queue, test, until } from './broker.mjs'
 import { at, broker, freePort, proxy, user } from './ways.mjs'
 
 test('any of several hosts will do', async (t) => {

@@ -3,13 +3,12 @@
 import assert from 'node:assert/strict'
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { once } from 'node:events'
-import { test } from 'node:test'
 import { inspect } from 'node:util'
 
 import { connect, setLogger } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
-import { deferred, program, queue, until } from './broker.mjs'
+import { deferred, program, queue, test, until } from './broker.mjs'
 import { at, broker, proxy, user } from './ways.mjs'
 
 const nobody = at(broker.host, 'nobody:nothing')

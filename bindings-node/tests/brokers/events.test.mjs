@@ -5,11 +5,10 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { once } from 'node:events'
 import { createRequire } from 'node:module'
 import path from 'node:path'
-import { test } from 'node:test'
 
 import { fixed, setLogger } from 'retryrmq'
 
-import { client, program, queue, until } from './broker.mjs'
+import { client, program, queue, test, until } from './broker.mjs'
 
 const require = createRequire(import.meta.url)
 const { native } = require(path.join(path.dirname(require.resolve('retryrmq')), 'native.js'))

@@ -1,12 +1,11 @@
 // Everything that is let go is gone.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { connect, fixed } from 'retryrmq'
 import { liveObjects } from 'retryrmq/testing'
 
-import { URL_, cut, deferred, queue, until } from './broker.mjs'
+import { URL_, cut, deferred, queue, test, until } from './broker.mjs'
 
 /** Waits until nothing but the bridge of this environment is alive. */
 async function allGone() {

@@ -1,9 +1,8 @@
 // The ends of processes and threads.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
-import { URL_, client, program, queue, until } from './broker.mjs'
+import { URL_, client, program, queue, test, until } from './broker.mjs'
 import { at, proxy, user } from './ways.mjs'
 
 async function publish(t, name, count) {

@@ -1,11 +1,10 @@
 // Handlers that take too long, and ends that do not wait for them.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { client, deferred, program, queue, until } from './broker.mjs'
+import { client, deferred, program, queue, test, until } from './broker.mjs'
 
 test('a signal that is asked for after the time limit has aborted', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]

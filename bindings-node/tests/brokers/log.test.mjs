@@ -2,11 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
-import { test } from 'node:test'
 
 import { defer, fixed, setLogger } from 'retryrmq'
 
-import { client, queue, until } from './broker.mjs'
+import { client, queue, test, until } from './broker.mjs'
 
 const EVIL = '\u001b[2J\u001b]0;owned\u0007 a\rb\nretryrmq: forged\u2028\u202e\u009b1m'
 

@@ -1,11 +1,10 @@
 // Parked messages: whose they are, who else holds them, and who may consume their queue.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { connect } from 'retryrmq'
 
-import { client, declare, queue, until } from './broker.mjs'
+import { client, declare, queue, test, until } from './broker.mjs'
 import { at, proxy } from './ways.mjs'
 
 /** What a queue holds, by the text of each; the consumer that took it ends. */

@@ -1,11 +1,10 @@
 // Publishing, and parked messages, on a real broker.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
-import { client, deferred, queue, until } from './broker.mjs'
+import { client, deferred, queue, test, until } from './broker.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)

@@ -1,11 +1,10 @@
 // What is written down of failures, for people.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { fixed, park, setLogger } from 'retryrmq'
 
-import { client, program, queue, until } from './broker.mjs'
+import { client, program, queue, test, until } from './broker.mjs'
 
 test('who is parked before the last retry has a stack as well, in the record and in the log', async (t) => {
   const [rmq, orders] = [await client(t, { appVersion: '1.2.3' }), await queue(t)]

@@ -1,12 +1,11 @@
 // What handlers return, with the real consumer: it agrees with the simulation.
 
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 
 import { fixed } from 'retryrmq'
 
 import { FINE, UNDONE } from '../unit/returned.mjs'
-import { client, queue, until } from './broker.mjs'
+import { client, queue, test, until } from './broker.mjs'
 
 test('work that nobody would do is a failed attempt, and anything else a success', async (t) => {
   const [rmq, orders] = [await client(t), await queue(t)]

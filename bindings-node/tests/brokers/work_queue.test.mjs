@@ -2,12 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { test } from 'node:test'
 
 import { connect as connectPlainly } from 'amqplib'
 import { setLogger } from 'retryrmq'
 
-import { URL_, client, deferred, manage, until, vhost } from './broker.mjs'
+import { URL_, client, deferred, manage, test, until, vhost } from './broker.mjs'
 
 const names = async (begin) => {
   const all = await manage('GET', `queues/${vhost}?columns=name`)

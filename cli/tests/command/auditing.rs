@@ -5,7 +5,7 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
     QueueType,
     lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions},
-    on_every_broker,
+    on_brokers,
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -58,7 +58,7 @@ async fn run(desk: &Desk, arguments: &[&str], code: i32) -> Done {
 
 #[tokio::test]
 async fn a_stream_tells_what_was_done_with_each_message() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 4).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit").display().to_string();

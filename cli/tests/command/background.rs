@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use retryrmq_harness::{eventually, on_every_broker};
+use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::unix::pipe;
 
@@ -13,7 +13,7 @@ const NOISY: usize = 60;
 
 #[tokio::test]
 async fn what_goes_on_writing_holds_no_acknowledgement_up() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for _ in 0..NOISY {
             desk.amqp.publish(QUEUE, "").await;
@@ -29,7 +29,7 @@ async fn what_goes_on_writing_holds_no_acknowledgement_up() {
 
 #[tokio::test]
 async fn all_that_a_command_wrote_is_passed_on_before_the_end() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let script = "yes 'a line of the log' | head -n 100000 >&2; printf last >&2; (while kill -0 $PPID; do sleep 0.1; done) <&- >&- & exit 0";
@@ -58,7 +58,7 @@ fn warden_of(consumer: Pid) -> Option<(Pid, PathBuf)> {
 
 #[tokio::test]
 async fn a_warden_that_was_stopped_stops_nobody() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let mut running = desk.start(
             &["--concurrency=2"],

@@ -1,6 +1,6 @@
 //! Bad input: one sentence that names what to change, the right exit code, and never a password.
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use serde_json::Value;
 
 use crate::stage::{Desk, Done, QUEUE, finish, retryrmq};
@@ -239,7 +239,7 @@ async fn help_has_examples_and_shows_no_address() {
 #[tokio::test]
 async fn no_password_is_ever_shown() {
     const PASSWORD: &str = "s3cr3t-horse";
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let user = desk.vhost.name().to_owned();
         let management = broker.management();

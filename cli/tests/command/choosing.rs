@@ -1,7 +1,7 @@
 //! Parked messages chosen by what they say: listed, shown, replayed and dropped are exactly those.
 
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{QueueType, lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
 use crate::stage::{Desk, PARKED, QUEUE};
@@ -94,7 +94,7 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn each_filter_lists_those_it_means() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         for (filter, expected) in [
             (&["--since=3h"][..], &["a", "b", "c", "d"][..]),
@@ -126,7 +126,7 @@ async fn each_filter_lists_those_it_means() {
 
 #[tokio::test]
 async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         for arguments in [
             &["ls", QUEUE, "--error=nobody said that"][..],
@@ -185,7 +185,7 @@ async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
 
 #[tokio::test]
 async fn replay_and_drop_act_on_exactly_those() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let shown = desk
             .run(&["--json", "parked", "show", QUEUE, "--error-type=NotFound"])

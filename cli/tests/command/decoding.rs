@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use prost::Message;
-use retryrmq_harness::{QueueType, lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::json;
 
 use crate::stage::{Desk, PARKED, QUEUE};
@@ -25,7 +25,7 @@ fn write_schemas(folder: &Path) {
 
 #[tokio::test]
 async fn bodies_are_decoded_by_the_schemas_that_are_given() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         write_schemas(folder.path());

@@ -4,7 +4,7 @@ use lapin::{
     options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
-use retryrmq_harness::{Broker, Version, on_every_broker, on_every_broker_where};
+use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
 use serde_json::json;
 
 use crate::{
@@ -265,7 +265,7 @@ async fn a_healthy_broker_yields_nothing() {
 
 #[tokio::test]
 async fn deprecated_features_are_told() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
             let clinic = Clinic::of(&broker).await;
@@ -290,7 +290,7 @@ async fn deprecated_features_are_told() {
 
 #[tokio::test]
 async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() < Version::V4_0,
         |broker| async move {
             let clinic = Clinic::of(&broker).await;
@@ -305,7 +305,7 @@ async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
 
 #[tokio::test]
 async fn an_exchange_of_the_delayed_message_plugin_is_told() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let settings = ["plugins = rabbitmq_delayed_message_exchange"];
         let node = broker.own_node(&settings).await;
         let clinic = Clinic::of(&node).await;
@@ -326,7 +326,7 @@ async fn an_exchange_of_the_delayed_message_plugin_is_told() {
 
 #[tokio::test]
 async fn without_metrics_the_rest_is_found() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.is_controllable() && broker.version() >= Version::V4_3,
         |broker| async move {
             let settings = ["management_agent.disable_metrics_collector = true"];

@@ -1,6 +1,6 @@
 //! Who may not look, or looks in the wrong place, is told what to do.
 
-use retryrmq_harness::{Permissions, eventually, on_every_broker};
+use retryrmq_harness::{Permissions, eventually, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 #[tokio::test]
 async fn who_may_not_look_is_told_what_is_missing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         let (vhost, management) = (&clinic.desk.vhost, broker.management());
         let user = format!("{}-u", vhost.name());
@@ -64,7 +64,7 @@ async fn who_may_not_look_is_told_what_is_missing() {
 
 #[tokio::test]
 async fn who_looks_in_the_wrong_place_is_told_where_to_look() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         let at = |management: String| {
             let mut command = clinic.command(&["doctor"]);
@@ -114,7 +114,7 @@ async fn nothing_that_answers_is_said_with_the_plugin() {
 
 #[tokio::test]
 async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=fixed(1s)"];
         clinic

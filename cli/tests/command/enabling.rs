@@ -1,7 +1,7 @@
 //! `retryrmq enable` and `retryrmq disable`: a merged policy, made, renewed and taken back.
 
 use lapin::options::BasicRejectOptions;
-use retryrmq_harness::{Policy, Version, on_every_broker};
+use retryrmq_harness::{Policy, Version, on_brokers, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
@@ -135,7 +135,7 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
 
 #[tokio::test]
 async fn a_parking_queue_that_somebody_deleted_is_created_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         clinic
             .queue(QUEUE, json!({"x-queue-type": "classic"}))
@@ -181,7 +181,7 @@ async fn a_parking_queue_that_somebody_deleted_is_created_again() {
 
 #[tokio::test]
 async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         let enable = |queue: &'static str| async {
             clinic.run(&["enable", queue, "--yes"]).await.exits(5).err
@@ -248,7 +248,7 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
 
 #[tokio::test]
 async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         clinic
             .queue("eu.orders(1)", json!({"x-max-length": 10}))
@@ -270,7 +270,7 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
 
 #[tokio::test]
 async fn a_parking_queue_that_loses_is_told_before_anything_goes_there() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let short = json!({"x-message-ttl": 3_000});

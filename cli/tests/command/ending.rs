@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use retryrmq_harness::{Broker, Permissions, eventually, on_every_broker};
+use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
@@ -20,7 +20,7 @@ async fn gone(process: Pid) {
 
 #[tokio::test]
 async fn after_so_many_attempts_no_more_messages_are_touched() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for n in 0..5 {
             desk.amqp.publish(QUEUE, n.to_string()).await;
@@ -38,7 +38,7 @@ async fn after_so_many_attempts_no_more_messages_are_touched() {
 
 #[tokio::test]
 async fn an_idle_consumer_ends() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let done = desk
@@ -61,7 +61,7 @@ async fn an_idle_consumer_ends() {
 /// Its retry is due by then, and finds somebody.
 #[tokio::test]
 async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let done = desk
@@ -92,7 +92,7 @@ async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
 
 #[tokio::test]
 async fn asked_to_end_it_lets_commands_finish() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
             let desk = Desk::with_queue(&broker).await;
             for _ in 0..3 {
@@ -115,7 +115,7 @@ async fn asked_to_end_it_lets_commands_finish() {
 
 #[tokio::test]
 async fn a_command_that_the_same_signal_ended_has_not_failed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::HUP] {
             let desk = Desk::with_queue(&broker).await;
             desk.amqp.publish(QUEUE, "").await;
@@ -133,7 +133,7 @@ async fn a_command_that_the_same_signal_ended_has_not_failed() {
 
 #[tokio::test]
 async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let deaf = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
         for (options, second, code) in [
             (&["--drain=10m"][..], true, 130),
@@ -157,7 +157,7 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
 
 #[tokio::test]
 async fn a_timeout_ends_all_that_the_command_started() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait";
@@ -172,7 +172,7 @@ async fn a_timeout_ends_all_that_the_command_started() {
 
 #[tokio::test]
 async fn the_whole_group_has_its_grace() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         // The shell in front dies of the first signal; what it waited for cleans up.
         let worker =
             "trap 'sleep 0.2; echo cleaned; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
@@ -203,7 +203,7 @@ async fn the_whole_group_has_its_grace() {
 
 #[tokio::test]
 async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let deaf = "trap 'echo asked' TERM; while :; do sleep 0.05; done";
@@ -223,7 +223,7 @@ async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
 
 #[tokio::test]
 async fn an_ignored_hangup_stays_ignored() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let mut running = desk.start_without_hangups("echo handled");
         for _ in 0..2 {
@@ -240,7 +240,7 @@ async fn an_ignored_hangup_stays_ignored() {
 
 #[tokio::test]
 async fn counted_attempts_may_take_as_long_as_they_like() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         // --drain is for commands that were asked to end, not for the last of a count.
         let options = ["--count=1", "--drain=0s", "--grace=10m"];
         let script = "trap 'echo asked; exit 0' TERM; echo ready; n=0; \
@@ -263,7 +263,7 @@ async fn counted_attempts_may_take_as_long_as_they_like() {
 
 #[tokio::test]
 async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // As Java, Node and shells end when a service manager signals the whole group.
@@ -281,7 +281,7 @@ async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
 
 #[tokio::test]
 async fn the_command_may_hear_of_the_end_before_we_do() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
@@ -298,7 +298,7 @@ async fn the_command_may_hear_of_the_end_before_we_do() {
 
 #[tokio::test]
 async fn commands_do_not_outlive_a_consumer_that_was_killed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // Once the body is through, the process that ends commands knows of this one.
@@ -317,7 +317,7 @@ async fn commands_do_not_outlive_a_consumer_that_was_killed() {
 
 #[tokio::test]
 async fn a_program_that_is_gone_costs_no_attempt() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let name = format!("retryrmq-{}-{}", std::process::id(), desk.vhost.name());
         let folder = std::env::temp_dir().join(name);
@@ -395,7 +395,7 @@ async fn door() -> (tokio::net::TcpListener, u16) {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "x").await;
         let (listener, port) = door().await;
@@ -470,7 +470,7 @@ async fn the_last_of_a_count_has_no_longer_when_the_login_is_refused() {
 
 /// With these options, and a message for this command.
 async fn ends_when_refused(options: &'static [&'static str], command: &'static [&'static str]) {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let management = broker.management();
         let user = format!("{}-maria", desk.vhost.name());
@@ -498,7 +498,7 @@ async fn ends_when_refused(options: &'static [&'static str], command: &'static [
 /// Nobody has asked for an end before.
 #[tokio::test]
 async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let folder = tempfile::tempdir().unwrap();
         let (began, ended) = (folder.path().join("began"), folder.path().join("ended"));
         let desk = Desk::with_queue(&broker).await;

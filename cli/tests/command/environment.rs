@@ -1,7 +1,7 @@
 //! What a command learns about its message from the environment.
 
 use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
-use retryrmq_harness::{lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
 use crate::stage::{Desk, Done, QUEUE};
@@ -33,7 +33,7 @@ async fn publish(desk: &Desk, headers: FieldTable) {
 
 #[tokio::test]
 async fn headers_of_every_type_are_json() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let nested = table([("k", AMQPValue::Void), ("l", AMQPValue::LongString("x".into()))]);
         publish(&desk, table([
@@ -88,7 +88,7 @@ async fn headers_of_every_type_are_json() {
 
 #[tokio::test]
 async fn a_nul_does_not_keep_a_command_from_starting() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let properties = BasicProperties::default()
             .with_message_id("a\0b".into())
@@ -108,7 +108,7 @@ async fn a_nul_does_not_keep_a_command_from_starting() {
 
 #[tokio::test]
 async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         publish(
             &desk,
@@ -135,7 +135,7 @@ async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
 
 #[tokio::test]
 async fn nothing_is_inherited_that_belongs_to_another_message() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let mut command = desk.command(&[

@@ -4,7 +4,7 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
     QueueType,
     lapin::{ExchangeKind, options, options::BasicRejectOptions},
-    on_every_broker,
+    on_brokers,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn names(headers: &FieldTable) -> Vec<&str> {
 
 #[tokio::test]
 async fn every_library_is_told_and_replayed_to_its_own_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let dead = "everybody_error";
         desk.amqp.declare(dead, QueueType::Quorum).await;
@@ -144,7 +144,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
 
 #[tokio::test]
 async fn what_celery_rejects_goes_back_to_its_worker() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let (work, dead) = ("celery.orders", "celery.dead");
         let mut route = FieldTable::default();
@@ -227,7 +227,7 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
 
 #[tokio::test]
 async fn what_goes_nowhere_stays_and_says_what_to_do() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let dead = "failed";
         desk.amqp.declare(dead, QueueType::Quorum).await;
@@ -296,7 +296,7 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
 
 #[tokio::test]
 async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let (dead, work) = ("everybody_error", "Shop.OrderPlaced, Shop_billing");
         desk.amqp.declare(dead, QueueType::Quorum).await;
@@ -363,7 +363,7 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
 
 #[tokio::test]
 async fn a_look_at_anothers_queue_costs_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let dead = "orders_error";
         let mut limit = FieldTable::default();
@@ -405,7 +405,7 @@ async fn a_look_at_anothers_queue_costs_nothing() {
 
 #[tokio::test]
 async fn everything_that_died_in_a_virtual_host() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", "graveyard")] {
@@ -467,7 +467,7 @@ async fn everything_that_died_in_a_virtual_host() {
 
 #[tokio::test]
 async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let (dead, ours) = ("everybody_error", "mail.parked");
         for queue in [dead, ours] {

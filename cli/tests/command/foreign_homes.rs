@@ -4,7 +4,7 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
     QueueType,
     lapin::options::{BasicGetOptions, BasicRejectOptions},
-    on_every_broker,
+    on_brokers,
 };
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::{fixture::Fixture, stage::Desk};
 
 #[tokio::test]
 async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let (dead, parked) = ("orders_error", "orders.parked");
         for queue in [dead, parked, "orders"] {
@@ -37,7 +37,7 @@ async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
 
 #[tokio::test]
 async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let (work, parked, other) = ("orders", "orders.parked", "payments");
         let mut route = FieldTable::default();

@@ -1,6 +1,6 @@
 //! Dead letters of other libraries that are exported, imported and forgotten, and what JSON says of them everywhere.
 
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq_harness::{QueueType, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -42,7 +42,7 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
         "home",
         "library",
     ];
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         stage(&desk).await;
         let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
 
 #[tokio::test]
 async fn what_a_customer_left_in_anothers_queue_is_forgotten() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         stage(&desk).await;
         let forget = ["parked", "forget", DEAD, "--dlq", "--yes"];
@@ -141,7 +141,7 @@ async fn json_says_the_same_of_a_message_whoever_prints_it() {
         "library",
         "error",
     ];
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         stage(&desk).await;
         for queue in [

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use retryrmq_harness::{Permissions, on_every_broker};
+use retryrmq_harness::{Permissions, on_brokers};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn verdict(lines: &[Value], name: &str) -> String {
 
 #[tokio::test]
 async fn only_what_is_empty_unused_and_in_no_policy_goes() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for kind in ["quorum", "classic"] {
             let desk = Desk::with_queue(&broker).await;
             let kind = format!("--queue-type={kind}");
@@ -93,7 +93,7 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
 
 #[tokio::test]
 async fn what_was_deleted_before_an_error_is_told() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let was = "list(7s, 70s)";
         let retry = format!("--retry={was}");
@@ -127,7 +127,7 @@ async fn what_was_deleted_before_an_error_is_told() {
 /// A consumer that fails all the time uses a queue that `gc` was told nobody needs.
 #[tokio::test]
 async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let policy = "--retry=fixed(200ms, retries=2)";
         let sweep = [

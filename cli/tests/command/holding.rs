@@ -1,6 +1,6 @@
 //! Groups on hold, and users who may not see that.
 
-use retryrmq_harness::{Permissions, QueueType, on_every_broker};
+use retryrmq_harness::{Permissions, QueueType, on_brokers};
 
 use crate::{
     stage::{Desk, PARKED, QUEUE, finish},
@@ -9,7 +9,7 @@ use crate::{
 
 #[tokio::test]
 async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         for id in ["1", "2"] {
@@ -91,7 +91,7 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
 /// Two operators at once: what a command says it has done is so at the end.
 #[tokio::test]
 async fn who_writes_at_the_same_time_undoes_nothing_in_silence() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         let record = parked("1", 1_700_000_000, "vendor down");

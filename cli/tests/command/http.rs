@@ -2,7 +2,7 @@
 
 use axum::http::Version;
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{Broker, brokers, lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{Broker, brokers, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
@@ -41,7 +41,7 @@ pub(crate) fn of(done: &Done, event: &str, id: &str) -> Value {
 
 #[tokio::test]
 async fn every_answer_has_its_outcome() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let endpoint = Endpoint::new().await;
         let date = "Fri, 31 Dec 1999 23:59:59 GMT";

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, path::Path, process::Stdio};
 
-use retryrmq_harness::{eventually, on_every_broker};
+use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -42,7 +42,7 @@ fn endpoint(folder: &Path, words: &[&str]) -> Child {
 
 #[tokio::test]
 async fn the_endpoint_of_the_readme_does_what_it_says() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/http");
         let (commands, said) = printed(&folder);
         let [serve, setup @ .., consume] = &commands[..] else {

@@ -1,7 +1,7 @@
 //! Files of parked messages that are not written, or not read, to their end.
 
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq_harness::{QueueType, on_brokers};
 use serde_json::json;
 
 use crate::{
@@ -31,7 +31,7 @@ async fn exported(desk: &Desk, count: u64, too_large: Option<usize>) -> String {
 
 #[tokio::test]
 async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let text = exported(&desk, 5, Some(3)).await;
         let import = ["--json", "parked", "import", "-"];
@@ -60,7 +60,7 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
 
 #[tokio::test]
 async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let text = exported(&desk, 5, None).await;
         let mut arguments = FieldTable::default();
@@ -92,7 +92,7 @@ async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
 
 #[tokio::test]
 async fn an_export_that_nobody_reads_to_the_end_does_not_end_well() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         for number in 0..50 {

@@ -1,12 +1,12 @@
 //! A body on standard input, whatever it is and whether it is read or not.
 
-use retryrmq_harness::{lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 
 use crate::stage::{Desk, QUEUE};
 
 #[tokio::test]
 async fn a_body_arrives_byte_for_byte() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let bodies: [Vec<u8>; 4] = [
             Vec::new(),
@@ -33,7 +33,7 @@ async fn a_body_arrives_byte_for_byte() {
 
 #[tokio::test]
 async fn a_command_need_not_read_its_input() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for _ in 0..3 {
             desk.amqp.publish(QUEUE, vec![b'x'; 8 * 1024 * 1024]).await;
@@ -48,7 +48,7 @@ async fn a_command_need_not_read_its_input() {
 
 #[tokio::test]
 async fn very_much_output_is_passed_on_and_only_its_end_kept() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp
             .publish_with(
@@ -88,7 +88,7 @@ async fn very_much_output_is_passed_on_and_only_its_end_kept() {
 
 #[tokio::test]
 async fn what_a_command_leaves_behind_holds_nothing_up() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // The sleeper keeps standard error open; the command itself has ended.

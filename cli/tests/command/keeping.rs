@@ -1,9 +1,7 @@
 //! Parked messages that are exported, imported, written anew, noted on and left alone.
 
 use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
-use retryrmq_harness::{
-    QueueType, eventually, lapin::BasicProperties, on_every_broker, on_every_queue_type,
-};
+use retryrmq_harness::{QueueType, eventually, lapin::BasicProperties, on_brokers, on_queue_types};
 use serde_json::json;
 
 use crate::{
@@ -55,7 +53,7 @@ fn every_type() -> FieldTable {
 
 #[tokio::test]
 async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         let record = parked("7", 1_700_000_000, "no answer");
@@ -189,7 +187,7 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
 
 #[tokio::test]
 async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         let messages = (1..=700).map(|number| {
@@ -243,7 +241,7 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
 
 #[tokio::test]
 async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         for (id, error) in [
@@ -361,7 +359,7 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
 
 #[tokio::test]
 async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
-    on_every_queue_type(|broker, queue_type| async move {
+    on_queue_types(|broker, queue_type| async move {
         let desk = Desk::of(&broker).await;
         let kind = format!("--queue-type={}", queue_type.as_str());
         for retry in ["fixed(40s)", "fixed(1h)"] {
@@ -423,7 +421,7 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
 
 #[tokio::test]
 async fn what_a_customer_sent_is_forgotten_and_others_stay() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let arguments = ["topology", QUEUE, "--retry=fixed(10m)", "--apply"];
         desk.run(&arguments).await.exits(0);

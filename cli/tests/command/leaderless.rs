@@ -4,7 +4,7 @@ use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable},
 };
-use retryrmq_harness::{Amqp, Broker, Node, QueueType, eventually, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, eventually, on_brokers_where};
 
 use crate::stage::{Done, PARKED, PATIENCE, QUEUE, finish, retryrmq};
 
@@ -64,7 +64,7 @@ async fn until_it_holds(amqp: &Amqp, queue: &str, count: u32) {
 
 #[tokio::test]
 async fn a_quorum_queue_without_a_leader_is_neither_empty_nor_deleted() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let pair = Pair::of(&broker).await;
         let there = pair.far.connect().await;
         pair.near
@@ -130,7 +130,7 @@ async fn a_quorum_queue_without_a_leader_is_neither_empty_nor_deleted() {
 
 #[tokio::test]
 async fn an_empty_quorum_queue_that_has_a_leader_is_empty_and_nothing_is_left_of_the_question() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -154,7 +154,7 @@ async fn an_empty_quorum_queue_that_has_a_leader_is_empty_and_nothing_is_left_of
 
 #[tokio::test]
 async fn what_is_on_hold_stays_while_its_note_cannot_be_read() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         for kind in [QueueType::Quorum, QueueType::Classic] {
             let pair = Pair::of(&broker).await;
             let (here, there) = tokio::join!(pair.near.connect(), pair.far.connect());
@@ -195,7 +195,7 @@ async fn what_is_on_hold_stays_while_its_note_cannot_be_read() {
 
 #[tokio::test]
 async fn a_classic_queue_whose_node_is_stopped_is_not_missing() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let pair = Pair::of(&broker).await;
         let (here, there) = tokio::join!(pair.near.connect(), pair.far.connect());
         here.declare(PARKED, QueueType::Classic).await;

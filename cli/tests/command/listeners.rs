@@ -1,7 +1,7 @@
 //! Readers of JSON lines who leave after the first: what was asked for goes on without them, and what was done is told.
 
 use lapin::BasicProperties;
-use retryrmq_harness::{Broker, QueueType, on_every_broker};
+use retryrmq_harness::{Broker, QueueType, on_brokers};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -45,7 +45,7 @@ async fn heard_once(desk: &Desk, arguments: &[&str]) -> Value {
 
 #[tokio::test]
 async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let retry = "--retry=fixed(10m)";
         desk.run(&["topology", QUEUE, retry, "--apply"])
@@ -67,7 +67,7 @@ async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
 
 #[tokio::test]
 async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = many_parked(&broker).await;
         let forget = [
             "--json",
@@ -86,7 +86,7 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
 
 #[tokio::test]
 async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = many_parked(&broker).await;
         for (deed, done) in [
             ("replay", "replayed"),

@@ -7,7 +7,7 @@ use retryrmq_harness::{
         BasicProperties, ExchangeKind,
         options::{ExchangeDeclareOptions, QueueBindOptions},
     },
-    on_every_broker,
+    on_brokers,
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 /// As Spring's `RepublishMessageRecoverer` does it.
 #[tokio::test]
 async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         for queue in [PARKED, QUEUE] {
             desk.amqp.declare(queue, QueueType::Quorum).await;
@@ -80,7 +80,7 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
 
 #[tokio::test]
 async fn an_id_that_looks_like_a_place_can_be_named() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         for queue in [PARKED, "target"] {
             desk.amqp.declare(queue, QueueType::Quorum).await;
@@ -117,7 +117,7 @@ async fn an_id_that_looks_like_a_place_can_be_named() {
 #[tokio::test]
 async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
     const MESSAGES: u32 = 2_100;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Classic).await;
         let messages = (0..MESSAGES).map(|number| {
@@ -164,7 +164,7 @@ async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
 
 #[tokio::test]
 async fn a_fingerprint_that_several_kinds_begin_with_drops_none() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         for (at, kind) in ["3f2a000000000001", "3f2a000000000002", "3f2a000000000002"]

@@ -1,6 +1,6 @@
 //! How a command ends decides what becomes of its message.
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use serde_json::{Value, json};
 
 use crate::stage::{Desk, PARKED, QUEUE, finish};
@@ -16,7 +16,7 @@ async fn send(desk: &Desk, id: &str, body: &str) {
 
 #[tokio::test]
 async fn every_way_to_end_has_its_outcome() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let scripts = [
             ("ok", "exit 0"),
@@ -120,7 +120,7 @@ async fn every_way_to_end_has_its_outcome() {
 
 #[tokio::test]
 async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         send(&desk, "a", "").await;
         let script = "echo \"$RETRYRMQ_ATTEMPT $RETRYRMQ_RETRIES $RETRYRMQ_LAST_ERROR\" >&2; echo \"failed $RETRYRMQ_ATTEMPT\" >&2; exit 1";
@@ -136,7 +136,7 @@ async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
 
 #[tokio::test]
 async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let ignoring = |arguments: &[&str]| desk.below("trap '' CHLD", arguments);
         let mut status = tokio::process::Command::new("bash");
@@ -174,7 +174,7 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
 
 #[tokio::test]
 async fn rules_go_by_the_kind_of_end() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for id in ["3", "4"] {
             send(&desk, id, &format!("exit {id}")).await;
@@ -200,7 +200,7 @@ async fn rules_go_by_the_kind_of_end() {
 
 #[tokio::test]
 async fn without_dlx_the_queue_decides() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         send(&desk, "a", "").await;
         let done = desk

@@ -5,7 +5,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use futures_util::future::join_all;
-use retryrmq_harness::{Broker, on_every_broker};
+use retryrmq_harness::{Broker, on_brokers};
 use tokio::process::Command;
 
 use crate::{
@@ -135,7 +135,7 @@ fn pages() -> Vec<(String, String)> {
 async fn every_command_of_the_pages_does_what_they_say() {
     let pages = pages();
     assert!(pages.len() >= 5, "{pages:?}");
-    on_every_broker(|broker| {
+    on_brokers(|broker| {
         let pages = pages.clone();
         async move {
             let done = join_all(pages.iter().map(|(page, text)| follow(&broker, page, text))).await;

@@ -1,7 +1,7 @@
 //! What is parked: listed, shown, replayed, dropped; also what the broker itself dead-lettered.
 
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{QueueType, lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
 use crate::stage::{Desk, PARKED, QUEUE};
@@ -56,7 +56,7 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn ls_tells_what_and_why() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let lines = desk
             .run(&["--json", "parked", "ls", QUEUE])
@@ -132,7 +132,7 @@ async fn ls_tells_what_and_why() {
 
 #[tokio::test]
 async fn show_tells_everything_and_is_safe_to_look_at() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let all = desk.run(&["parked", "show", QUEUE, "--all"]).await.exits(0);
         for words in [
@@ -195,7 +195,7 @@ async fn show_tells_everything_and_is_safe_to_look_at() {
 
 #[tokio::test]
 async fn replay_sends_back_what_was_chosen() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let dry = desk
             .run(&[
@@ -255,7 +255,7 @@ async fn replay_sends_back_what_was_chosen() {
 
 #[tokio::test]
 async fn drop_asks_and_drops_what_was_chosen() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let done = desk.run(&["parked", "drop", QUEUE, "--all"]).await.exits(2);
         assert!(done.err.contains("--yes"), "{done:#?}");
@@ -298,7 +298,7 @@ async fn drop_asks_and_drops_what_was_chosen() {
 
 #[tokio::test]
 async fn a_queue_that_nothing_was_parked_for() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let done = desk.run(&["parked", "ls", "nope.parked"]).await.exits(3);
         assert!(

@@ -6,14 +6,14 @@ use retryrmq::types::AMQPValue;
 use retryrmq_harness::{
     Permissions,
     lapin::{ExchangeKind, options::QueueBindOptions},
-    on_every_broker,
+    on_brokers,
 };
 
 use crate::stage::{Desk, QUEUE};
 
 #[tokio::test]
 async fn a_message_is_as_it_was_asked_for() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let arguments = [
             "--json",
@@ -47,7 +47,7 @@ async fn a_message_is_as_it_was_asked_for() {
 
 #[tokio::test]
 async fn bodies_come_from_standard_input_too() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let body = [0, 0xff, b'\n', 0];
         desk.feed(&["publish", "--queue", QUEUE], &body)
@@ -90,7 +90,7 @@ async fn bodies_come_from_standard_input_too() {
 
 #[tokio::test]
 async fn what_no_queue_takes_is_an_error() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let done = desk.run(&["publish", QUEUE, "x"]).await.exits(2);
         assert!(done.err.contains("pass --queue orders"), "{done:#?}");
@@ -152,7 +152,7 @@ async fn what_no_queue_takes_is_an_error() {
 
 #[tokio::test]
 async fn a_delayed_message_waits() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
             .await
@@ -173,7 +173,7 @@ async fn a_delayed_message_waits() {
 /// In whatever order they are tried.
 #[tokio::test]
 async fn one_of_several_hosts_will_do_and_the_password_may_be_in_a_file() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let dead = nobody.local_addr().unwrap();

@@ -1,13 +1,13 @@
 //! Readers who stop reading, and those who leave: neither holds a message up.
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use tokio::{io::AsyncReadExt, time::timeout};
 
 use crate::stage::{Desk, PATIENCE, QUEUE};
 
 #[tokio::test]
 async fn whoever_stops_reading_holds_no_message_up() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         const COUNT: u32 = 90;
         let desk = Desk::with_queue(&broker).await;
         for _ in 0..2 * COUNT {
@@ -31,7 +31,7 @@ async fn whoever_stops_reading_holds_no_message_up() {
 
 #[tokio::test]
 async fn what_a_command_writes_to_nobody_holds_only_itself_up() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for _ in 0..40 {
             desk.amqp.publish(QUEUE, "").await;
@@ -46,7 +46,7 @@ async fn what_a_command_writes_to_nobody_holds_only_itself_up() {
 
 #[tokio::test]
 async fn when_the_reader_leaves_it_ends_in_good_order() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let mut running = desk.start(&["--json", "--retry=fixed(1h)"], "exit 1");
         assert!(running.line().await.contains("consuming"));
@@ -60,7 +60,7 @@ async fn when_the_reader_leaves_it_ends_in_good_order() {
 
 #[tokio::test]
 async fn how_many_lines_nobody_read_is_told_to_who_reads_the_other_output() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         const COUNT: u32 = 90;
         let desk = Desk::with_queue(&broker).await;
         for _ in 0..COUNT {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Stdio};
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use tokio::process::Command;
 
 use crate::stage::{Desk, QUEUE, finish};
@@ -44,7 +44,7 @@ pub(crate) fn says(said: &str, printed: &str) -> bool {
 
 #[tokio::test]
 async fn when_something_dies_the_page_is_right() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let publish = ["publish", "--queue", QUEUE, "--message-id", "4711", "{}"];
         desk.run(&publish).await.exits(0);
@@ -76,7 +76,7 @@ async fn when_something_dies_the_page_is_right() {
 async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
     let script = block("README.md", "<b>Any other language</b>");
     let expected = block("README.md", "## Use it");
-    on_every_broker(|broker| {
+    on_brokers(|broker| {
         let (script, expected) = (script.clone(), expected.clone());
         async move {
             let desk = Desk::of(&broker).await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use retryrmq::{Client, types::AMQPValue};
-use retryrmq_harness::{Broker, Policy, QueueType, on_every_broker};
+use retryrmq_harness::{Broker, Policy, QueueType, on_brokers};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
@@ -60,7 +60,7 @@ async fn accounts(desk: &Desk, count: u32, doubled: usize) {
 
 #[tokio::test]
 async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return;
         }
@@ -110,7 +110,7 @@ async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() 
 
 #[tokio::test]
 async fn two_replays_at_once_lose_and_double_none() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 600).await;
         let arguments = ["parked", "replay", QUEUE, "--all"];
         let (one, other) = tokio::join!(desk.run(&arguments), desk.run(&arguments));
@@ -127,7 +127,7 @@ async fn two_replays_at_once_lose_and_double_none() {
 
 #[tokio::test]
 async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 500).await;
         let audit = tempfile::tempdir().unwrap();
         let path = audit.path().join("audit").display().to_string();
@@ -177,7 +177,7 @@ async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() 
 
 #[tokio::test]
 async fn the_rest_follows_only_a_canary_that_lives() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 30).await;
         let canary = [
             "parked",
@@ -221,7 +221,7 @@ async fn the_rest_follows_only_a_canary_that_lives() {
 
 #[tokio::test]
 async fn a_canary_that_is_parked_elsewhere_does_not_live() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 20).await;
         let (other, parked) = ("orders-v2", "orders-v2.parked");
         desk.amqp.declare(other, QueueType::Classic).await;
@@ -267,7 +267,7 @@ async fn a_canary_that_is_parked_elsewhere_does_not_live() {
 async fn what_is_parked_again_at_once_is_replayed_once() {
     const NORMAL: u32 = 240;
     const ALL: u32 = NORMAL + 20;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, NORMAL).await;
         let urgent = (NORMAL + 1..=ALL).map(|number| {
             let properties = parked(&number.to_string(), 1_700_000_000, "no answer");
@@ -318,7 +318,7 @@ pub(crate) async fn edit(desk: &Desk, editor: &str, arguments: &[&str]) -> crate
 
 #[tokio::test]
 async fn an_edited_message_goes_as_it_was_saved_and_any_other_stays() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 1).await;
         let long = "x".repeat(200_000);
         let mut properties = parked("long", 1_700_000_001, "no customer");
@@ -379,7 +379,7 @@ async fn an_edited_message_goes_as_it_was_saved_and_any_other_stays() {
 
 #[tokio::test]
 async fn what_is_written_down_is_what_happened() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 3).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit").display().to_string();
@@ -461,7 +461,7 @@ async fn what_is_written_down_is_what_happened() {
 
 #[tokio::test]
 async fn a_message_whose_queue_is_refused_stays_and_the_others_go_as_the_rehearsal_said() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 3).await;
         // The broker dead-letters it out of a queue that takes no replays.
         let report = "retryrmq.serve.report";

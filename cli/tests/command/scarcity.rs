@@ -2,13 +2,13 @@
 
 use std::process::Stdio;
 
-use retryrmq_harness::{lapin::BasicProperties, on_every_broker};
+use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 
 use crate::stage::{Desk, QUEUE, finish};
 
 #[tokio::test]
 async fn too_few_files_for_all_commands_cost_no_message_anything() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for n in 0..40 {
             let properties = BasicProperties::default().with_message_id(n.to_string().into());

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -78,7 +78,7 @@ async fn serve_becomes_the_program_and_says_what_to_install_without_it() {
 
 #[tokio::test]
 async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let clinic = Clinic::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let enable = ["--json", "enable", QUEUE, "--service", "--yes"];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use retryrmq_harness::{Permissions, on_every_broker};
+use retryrmq_harness::{Permissions, on_brokers};
 use serde_json::Value;
 
 use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
@@ -42,7 +42,7 @@ fn statuses(done: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let file = written(folder.path(), FILE);
@@ -122,7 +122,7 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
 
 #[tokio::test]
 async fn permissions_are_compared_and_given_in_place_of_others() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let management = broker.management();
@@ -255,7 +255,7 @@ async fn a_file_that_is_wrong_is_refused_with_its_line_and_column() {
 
 #[tokio::test]
 async fn what_is_for_others_to_make_is_not_promised() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let text = "[[queues]]\nname = \"orders\"\nwork_queue = \"existing\"\n";

@@ -7,7 +7,7 @@ use retryrmq_harness::{
         BasicProperties, ExchangeKind,
         options::{ExchangeDeclareOptions, QueueBindOptions},
     },
-    on_every_broker,
+    on_brokers, on_every_broker,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn statuses(plan: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn planned_compared_applied_and_there() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=list(1s, 1m)"];
         let with = |more: &'static str| plan.iter().copied().chain([more]).collect::<Vec<_>>();
@@ -101,7 +101,7 @@ async fn planned_compared_applied_and_there() {
 /// Some of its delays are equal to the millisecond: all of the others have their queues all the same.
 #[tokio::test]
 async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let policy = "--retry=exponential(10ms, factor=1.05, max=1s, retries=30)";
         desk.run(&["topology", QUEUE, policy, "--apply"])
@@ -120,7 +120,7 @@ async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
 /// As messages of a fanout exchange have none.
 #[tokio::test]
 async fn a_rule_may_be_about_those_without_a_routing_key() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let channel = desk.amqp.channel();
         let made = channel.exchange_declare(
@@ -153,7 +153,7 @@ async fn a_rule_may_be_about_those_without_a_routing_key() {
 
 #[tokio::test]
 async fn the_work_queue_is_made_as_it_is_said() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let said = ["topology", QUEUE, "--work-queue={\"x-max-priority\": 3}"];
         let planned = [&["--json"], &said[..], &["--offline"]].concat();
@@ -194,7 +194,7 @@ async fn the_work_queue_is_made_as_it_is_said() {
 
 #[tokio::test]
 async fn a_consumer_makes_the_work_queue_as_it_is_said() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let run = ["consume", QUEUE, "--dlx", "--idle=100ms"];
         let consume = async |what: &str| {
@@ -219,7 +219,7 @@ async fn a_consumer_makes_the_work_queue_as_it_is_said() {
 
 #[tokio::test]
 async fn a_queue_with_other_arguments_is_named() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         desk.amqp
             .declare("orders.retry.1000", QueueType::Classic)
@@ -317,7 +317,7 @@ async fn the_plan_alone_needs_no_broker() {
 
 #[tokio::test]
 async fn a_stream_is_no_queue_to_be_consumed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let mut stream = lapin::types::FieldTable::default();
         let kind = lapin::types::AMQPValue::LongString("stream".into());
@@ -342,7 +342,7 @@ async fn a_stream_is_no_queue_to_be_consumed() {
 
 #[tokio::test]
 async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         for queue in [PARKED, "orders.retry.1000"] {
             desk.amqp.declare(queue, QueueType::Quorum).await;
@@ -376,7 +376,7 @@ async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
 
 #[tokio::test]
 async fn a_management_address_that_cannot_be_is_refused_before_anything_is_made() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let make = ["topology", QUEUE, "--apply", "--management=ftp://shop"];
         desk.run(&make).await.exits(2);

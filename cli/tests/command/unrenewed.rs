@@ -9,7 +9,7 @@ use retryrmq_harness::{
         BasicProperties, Confirmation,
         options::{BasicGetOptions, BasicPublishOptions},
     },
-    on_every_broker,
+    on_brokers,
 };
 use serde_json::json;
 use tokio::time::timeout;
@@ -86,7 +86,7 @@ fn tells(done: &Done, words: &[&str]) {
 
 #[tokio::test]
 async fn a_listing_tells_that_it_has_spent_a_delivery() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let all = COUNT + fill(&desk).await;
         let listing = ["--json", "parked", "ls", QUEUE, "--limit=2"];
@@ -109,7 +109,7 @@ async fn a_listing_tells_that_it_has_spent_a_delivery() {
 
 #[tokio::test]
 async fn a_replay_tells_it_and_how_many_went() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let all = COUNT + fill(&desk).await;
         let replay = ["parked", "replay", QUEUE, "--all", "--limit=1"];
@@ -129,7 +129,7 @@ async fn a_replay_tells_it_and_how_many_went() {
 
 #[tokio::test]
 async fn a_drop_tells_it_and_how_many_are_gone() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker).await;
         let mut prompt =
             AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "7", "8"]).await;
@@ -147,7 +147,7 @@ async fn a_drop_tells_it_and_how_many_are_gone() {
 #[tokio::test]
 async fn a_replay_that_is_cut_off_tells_how_many_went() {
     const FEW: u32 = 20;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         let messages = (1..=FEW).map(|number| (PARKED, "body", id(number)));

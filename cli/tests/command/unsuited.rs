@@ -7,7 +7,7 @@ use retryrmq_harness::{
         BasicProperties,
         options::{BasicConsumeOptions, QueueDeclareOptions},
     },
-    on_every_broker,
+    on_brokers,
 };
 
 use crate::stage::{Desk, PARKED, QUEUE};
@@ -29,7 +29,7 @@ async fn publish(desk: &Desk, count: u32) {
 
 #[tokio::test]
 async fn an_auto_delete_parking_queue_is_refused_before_anything_is_read() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         for (kind, durable) in [("classic", true), ("classic", false), ("quorum", true)] {
             let options = QueueDeclareOptions {
@@ -74,7 +74,7 @@ async fn an_auto_delete_parking_queue_is_refused_before_anything_is_read() {
 
 #[tokio::test]
 async fn a_parking_queue_that_is_a_stream_is_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         assert!(declared(&desk.amqp, "stream", QueueDeclareOptions::durable()).await);
         desk.amqp.publish(PARKED, "a").await;
@@ -91,7 +91,7 @@ async fn a_parking_queue_that_is_a_stream_is_refused() {
 
 #[tokio::test]
 async fn a_queue_that_somebody_consumes_exclusively_is_held_by_others() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Classic).await;
         publish(&desk, 2).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use lapin::BasicProperties;
-use retryrmq_harness::{QueueType, Version, eventually, on_every_broker};
+use retryrmq_harness::{QueueType, Version, eventually, on_brokers, on_every_broker};
 use serde_json::Value;
 
 use crate::stage::{Desk, Done, PARKED, PATIENCE, QUEUE};
@@ -153,7 +153,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
 
 #[tokio::test]
 async fn killed_while_it_brings_back_nothing_is_lost() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
@@ -198,7 +198,7 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
 
 #[tokio::test]
 async fn without_its_queue_nothing_is_moved() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         desk.run(&["topology", QUEUE, POLICY, "--apply"])
             .await

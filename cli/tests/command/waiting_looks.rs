@@ -7,7 +7,7 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
     Amqp, Broker, Version,
     lapin::{BasicProperties, options::QueueDeclareOptions},
-    on_every_broker, on_every_broker_where,
+    on_brokers, on_brokers_where,
 };
 use rustix::process::{Signal, kill_process};
 use tokio::{
@@ -63,7 +63,7 @@ async fn two_waiting(broker: &Broker) -> Desk {
 /// RabbitMQ 4.3 counts what comes back with a closed channel, but not what is given back by `basic.nack`.
 #[tokio::test]
 async fn forgetting_the_last_message_again_and_again_counts_nothing_for_those_before() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
             let desk = two_waiting(&broker).await;
@@ -87,7 +87,7 @@ async fn forgetting_the_last_message_again_and_again_counts_nothing_for_those_be
 
 #[tokio::test]
 async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = two_waiting(&broker).await;
         let other = Amqp::connect(desk.vhost.url()).await;
         let _held = other.consume(RUNG, 10).await;
@@ -123,7 +123,7 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
 
 #[tokio::test]
 async fn who_begins_to_look_after_the_question_is_not_overlooked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = two_waiting(&broker).await;
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all"];
         let mut prompt = AtTerminal::at_its_prompt(&desk, &flush).await;
@@ -145,7 +145,7 @@ async fn who_begins_to_look_after_the_question_is_not_overlooked() {
 async fn what_waits_belongs_to_the_group_of_its_last_failure() {
     const FAILURE: &str = "36567b941ac2e6b8";
     const NO_FAILURE: &str = "af63c74c8601c8dd";
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         for policy in [POLICY, "--retry=fixed(256s)"] {
             let made = ["topology", QUEUE, policy, "--queue-type=classic", "--apply"];
@@ -202,7 +202,7 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
 
 #[tokio::test]
 async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for (name, policy) in [
             ("waits", POLICY),
@@ -231,7 +231,7 @@ async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked()
 
 #[tokio::test]
 async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for durable in [true, false] {
             let options = QueueDeclareOptions {
@@ -267,7 +267,7 @@ async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
 
 #[tokio::test]
 async fn a_count_that_a_publisher_wrote_keeps_nobody_from_a_classic_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
         desk.run(&made).await.exits(0);
@@ -290,7 +290,7 @@ async fn a_count_that_a_publisher_wrote_keeps_nobody_from_a_classic_queue() {
 
 #[tokio::test]
 async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and its memory is its own");
         }
@@ -348,7 +348,7 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
 
 #[tokio::test]
 async fn what_was_chosen_stays_parked_when_a_signal_ends_the_look_at_what_waits() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for _ in 0..20 {
             if forget_is_interrupted_while_it_looks(&broker).await {
                 return;
@@ -400,7 +400,7 @@ async fn forget_is_interrupted_while_it_looks(broker: &Broker) -> bool {
 /// A deferral is no failure: the one before stays its last.
 #[tokio::test]
 async fn what_is_put_off_after_a_long_error_stays_in_the_group_of_that() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let script = "[ \"$RETRYRMQ_ATTEMPT\" = 2 ] && echo 'defer: 10m' >&3 && exit 0; \
                       head -c 2000 /dev/zero | tr '\\0' x >&2; exit 1";
@@ -435,7 +435,7 @@ async fn what_is_put_off_after_a_long_error_stays_in_the_group_of_that() {
 /// What the publisher has written may leave no room for the error.
 #[tokio::test]
 async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         for (name, policy) in [
             ("waits", POLICY),
@@ -470,7 +470,7 @@ async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
 #[tokio::test]
 async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure() {
     const EARLIER: &str = "36567b941ac2e6b8";
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let options = ["--strategy=dead-letter", POLICY];
         let made = [&["topology", QUEUE, "--apply"], &options[..]].concat();
@@ -498,7 +498,7 @@ async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure(
 #[tokio::test]
 async fn what_has_come_into_a_group_on_hold_since_the_question_is_not_forgotten() {
     const FAILURE: &str = "36567b941ac2e6b8";
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::of(&broker).await;
         let made = ["topology", QUEUE, POLICY, "--queue-type=classic", "--apply"];
         desk.run(&made).await.exits(0);

@@ -9,9 +9,7 @@ use std::{
 };
 
 use retryrmq::types::{AMQPValue, FieldTable};
-use retryrmq_harness::{
-    Broker, Policy, QueueType, eventually, lapin::BasicProperties, on_every_broker,
-};
+use retryrmq_harness::{Broker, Policy, QueueType, eventually, lapin::BasicProperties, on_brokers};
 use rustix::{
     fs::OFlags,
     process::{Pid, Signal, kill_process},
@@ -73,7 +71,7 @@ const MANY: u64 = 90;
 
 #[tokio::test]
 async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, MANY).await;
         for _ in 0..25 {
             let mut child = desk
@@ -93,7 +91,7 @@ async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
 
 #[tokio::test]
 async fn a_listing_that_is_signalled_ends_in_good_order() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, MANY).await;
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             for _ in 0..3 {
@@ -182,7 +180,7 @@ impl AtTerminal {
 
 #[tokio::test]
 async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 3).await;
         for _ in 0..22 {
             let mut prompt =
@@ -203,7 +201,7 @@ async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
 
 #[tokio::test]
 async fn what_another_walk_holds_is_not_taken_for_gone() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 3).await;
         let mut prompt = AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "#1"]).await;
         for arguments in [
@@ -241,7 +239,7 @@ async fn what_another_walk_holds_is_not_taken_for_gone() {
 
 #[tokio::test]
 async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 3).await;
         let twin = parked("2", 1_700_000_009, "no customer");
         desk.amqp.publish_with(PARKED, "another", twin).await;
@@ -318,7 +316,7 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
 
 #[tokio::test]
 async fn a_name_that_may_mean_another_message_drops_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 0).await;
         for (id, tenant) in [("twin", "a"), ("twin", "b")] {
             let mut headers = parked(id, 1_700_000_000, "no customer");
@@ -369,7 +367,7 @@ async fn a_name_that_may_mean_another_message_drops_nothing() {
 async fn one_that_cannot_go_home_keeps_no_other_from_it() {
     // Whoever made it wants the operator's terminal to do something.
     const GONE: &str = "gone\u{1b}]0;title\u{7}\u{9b}31m";
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 0).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(1));
@@ -423,7 +421,7 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
 
 #[tokio::test]
 async fn the_order_is_that_of_time() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 40).await;
         for number in 41..=45_u64 {
             let name = number.to_string();
@@ -466,7 +464,7 @@ async fn the_order_is_that_of_time() {
 
 #[tokio::test]
 async fn nobody_listening_stops_no_replay() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, MANY).await;
         desk.amqp.declare(QUEUE, QueueType::Classic).await;
         let mut child = desk
@@ -490,7 +488,7 @@ async fn nobody_listening_stops_no_replay() {
 
 #[tokio::test]
 async fn a_full_disk_stops_no_replay_and_is_told() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, 5).await;
         desk.amqp.declare(QUEUE, QueueType::Classic).await;
         let full = std::fs::OpenOptions::new()
@@ -516,7 +514,7 @@ async fn a_full_disk_stops_no_replay_and_is_told() {
 
 #[tokio::test]
 async fn a_parking_queue_that_may_lose_is_warned_of() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(1));

@@ -11,7 +11,7 @@ use retryrmq_harness::{
         BasicProperties,
         options::{BasicGetOptions, BasicRejectOptions},
     },
-    on_every_broker, on_every_broker_where,
+    on_brokers, on_brokers_where,
 };
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
@@ -69,7 +69,7 @@ fn set<const N: usize>(ids: [&str; N]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and its memory is its own");
         }
@@ -119,7 +119,7 @@ async fn takes_bodies_up_to(node: &Broker, bytes: usize) {
 
 #[tokio::test]
 async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and its limits are its own");
         }
@@ -168,7 +168,7 @@ async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
 #[tokio::test]
 async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
     const MOST: i64 = 300;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let full = table([
             ("x-max-length", AMQPValue::LongLongInt(MOST)),
             ("x-overflow", AMQPValue::LongString("reject-publish".into())),
@@ -198,7 +198,7 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
 
 #[tokio::test]
 async fn a_replay_into_a_young_queue_survives_a_kill() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and is not ours to kill");
         }
@@ -255,7 +255,7 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
 /// What a broker parks arrives counted, and a limit of 1 takes it at the next return.
 #[tokio::test]
 async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for kind in QueueType::ALL {
             let desk = stage(&broker, Some(1), FieldTable::default()).await;
             let route = table([
@@ -296,7 +296,7 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
 /// A copy could only have the names as they were mended.
 #[tokio::test]
 async fn a_look_copies_no_message_whose_names_were_mended() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, None, FieldTable::default()).await;
         let url = desk.vhost.url().to_owned();
         let published = tokio::task::spawn_blocking(move || {
@@ -329,7 +329,7 @@ async fn a_look_copies_no_message_whose_names_were_mended() {
 /// What it was would be gone.
 #[tokio::test]
 async fn a_replay_sends_no_message_whose_names_were_mended() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for to in [&["--to", "elsewhere"][..], &[]] {
             let desk = stage(&broker, None, FieldTable::default()).await;
             for queue in [QUEUE, "elsewhere"] {
@@ -371,7 +371,7 @@ async fn a_replay_sends_no_message_whose_names_were_mended() {
 
 #[tokio::test]
 async fn a_replay_leaves_nothing_out() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, None, FieldTable::default()).await;
         desk.amqp.declare(QUEUE, QueueType::Quorum).await;
         let filler = AMQPValue::LongString("x".repeat(129_200).into());
@@ -396,7 +396,7 @@ async fn a_replay_leaves_nothing_out() {
 /// RabbitMQ 4.3 takes back what is held for too long, and says nothing to whoever settles it afterwards.
 #[tokio::test]
 async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
             if !broker.is_controllable() {
@@ -422,7 +422,7 @@ async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
 
 #[tokio::test]
 async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
             let desk = stage(&broker, None, FieldTable::default()).await;
@@ -446,7 +446,7 @@ async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
 async fn a_long_walk_that_keeps_no_more_drops_exactly_what_was_named() {
     const COUNT: usize = 2_100; // no order is kept at any price among so many
     const SIZE: usize = 40 * 1024; // of which the last ones are more than a walk keeps
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = stage(&broker, None, FieldTable::default()).await;
         let body = "x".repeat(SIZE);
         for from in (0..COUNT).step_by(100) {

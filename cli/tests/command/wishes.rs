@@ -1,6 +1,6 @@
 //! What a command may say of its message's future, and where a body that it repeats cannot say it.
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use serde_json::json;
 
 use crate::stage::{Desk, Done, PARKED, QUEUE};
@@ -25,7 +25,7 @@ fn of(done: &Done, event: &str, id: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_body_that_is_repeated_on_standard_error_delays_its_message_for_a_day_at_most() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let repeat = "echo \"bad order: $(cat)\" >&2; exit 1";
         send(&desk, "a", "x\nretry-after: 365d").await;
@@ -50,7 +50,7 @@ async fn a_body_that_is_repeated_on_standard_error_delays_its_message_for_a_day_
 
 #[tokio::test]
 async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         let scripts = [
             ("after", "echo 'retry-after: 1h' >&$RETRYRMQ_OUTCOME_FD; echo busy >&2; echo 'retry-after: 3h' >&2; exit 1"),
@@ -102,7 +102,7 @@ async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
 
 #[tokio::test]
 async fn a_long_line_on_the_descriptor_is_what_its_first_word_says() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         // As long as a pipe hands out at once, and with the word wherever the end of what is kept may begin.
         for length in [8_191, 8_192, 8_193] {
@@ -124,7 +124,7 @@ async fn a_long_line_on_the_descriptor_is_what_its_first_word_says() {
 
 #[tokio::test]
 async fn a_descriptor_belongs_to_one_run_alone() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let desk = Desk::with_queue(&broker).await;
         // All at once, so that one that inherited another's would show.
         let script = "echo pipes $(readlink /proc/$$/fd/3) all $(readlink /proc/$$/fd/*); \

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
-use retryrmq_harness::{Broker, Permissions, QueueType, eventually, on_every_broker_where};
+use retryrmq_harness::{Broker, Permissions, QueueType, eventually, on_brokers_where};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
@@ -23,7 +23,7 @@ const GIVEN_UP: usize = 6_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let client = Client::connect(&format!("{}?heartbeat=5", node.url()))
             .await
@@ -148,7 +148,7 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
 #[tokio::test]
 async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
     const GOOD: u64 = 10;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
@@ -193,7 +193,7 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
 #[tokio::test]
 async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm() {
     const GIVEN_UP: usize = 20;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
@@ -240,7 +240,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     /// More than stays on the way between two sockets.
     const LARGE: usize = 1 << 20;
     const GIVEN_UP: usize = 60;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let (wires, port) = (Wires::default(), free_port().await);
         let _door = wires.lead(port, host_and_port(&node)).await;
@@ -285,7 +285,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
 async fn what_was_given_up_in_the_middle_of_a_wave_is_not_published_after_the_alarm() {
     const LARGE: usize = 1 << 20;
     const GIVEN_UP: usize = 60;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;

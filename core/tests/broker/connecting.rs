@@ -3,9 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use retryrmq::{Address, Client, ClientOptions, Error, ErrorKind, Publish};
-use retryrmq_harness::{
-    Broker, CutProxy, Permissions, eventually, on_every_broker, on_every_broker_where,
-};
+use retryrmq_harness::{Broker, CutProxy, Permissions, eventually, on_brokers, on_brokers_where};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -47,7 +45,7 @@ pub(crate) fn host_and_port(broker: &Broker) -> String {
 
 #[tokio::test]
 async fn a_url_without_a_vhost_means_the_vhost_slash() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let at = host_and_port(&broker);
         for path in ["", "/", "/%2f", "/%2F?heartbeat=10"] {
             let client = Client::connect(&format!("amqp://guest:guest@{at}{path}")).await;
@@ -64,7 +62,7 @@ async fn a_url_without_a_vhost_means_the_vhost_slash() {
 
 #[tokio::test]
 async fn a_wrong_login_is_told_as_such() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let at = host_and_port(&broker);
         let url = format!("amqp://guest:wr0ng-pass@{at}/%2f");
         let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
@@ -78,7 +76,7 @@ async fn a_wrong_login_is_told_as_such() {
 
 #[tokio::test]
 async fn an_unknown_or_forbidden_vhost_is_named() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let at = host_and_port(&broker);
         let url = format!("amqp://guest:guest@{at}/no-such%2fplace");
         let why = refused(Client::connect(&url).await, ErrorKind::VhostNotFound);
@@ -104,7 +102,7 @@ async fn an_unknown_or_forbidden_vhost_is_named() {
 /// A node takes connections before it has all its virtual hosts, and one of them may be down alone.
 #[tokio::test]
 async fn a_virtual_host_that_is_down_is_waited_for() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let stop = format!(
             "rabbit_vhost_sup_sup:delete_on_all_nodes(<<\"{}\">>).",
@@ -193,7 +191,7 @@ async fn what_answers_is_not_amqp() {
 
 #[tokio::test]
 async fn the_management_port_is_not_the_amqp_port() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let overview = broker.management().overview().await.unwrap();
         let listeners = overview["listeners"].as_array().unwrap();
         let http = listeners
@@ -233,7 +231,7 @@ async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
 
 #[tokio::test]
 async fn the_heartbeat_of_the_url_is_the_connections() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let url = format!("{}?heartbeat=7&name=beating", vhost.url());
         let _client = Client::connect(&url).await.unwrap();
@@ -259,7 +257,7 @@ async fn the_heartbeat_of_the_url_is_the_connections() {
 #[tokio::test]
 async fn no_password_is_told_to_anybody() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
         let user = format!("{}-maria", vhost.name());
@@ -327,7 +325,7 @@ async fn no_password_is_told_to_anybody() {
 #[tokio::test]
 async fn no_log_of_the_client_below_holds_the_password() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
         let (user, password) = (format!("{}-hushed", vhost.name()), "sotto-voce-".repeat(4));
@@ -383,7 +381,7 @@ const LINES_OF_AN_OUTAGE: usize = 8;
 #[tokio::test]
 async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let proxy = CutProxy::to(vhost.url()).await;
         let client = Client::connect(proxy.url()).await.unwrap();

@@ -10,7 +10,7 @@ use retryrmq_harness::{
         options::{ExchangeDeclareOptions, ExchangeDeleteOptions},
         types::{FieldTable, ShortString},
     },
-    on_every_broker_where,
+    on_brokers_where,
 };
 use tokio::time::timeout;
 
@@ -48,7 +48,7 @@ async fn unbind(amqp: &Amqp) {
 
 #[tokio::test]
 async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -78,7 +78,7 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
 #[tokio::test]
 async fn who_may_not_bind_is_told_how_to_look() {
     capture::start();
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         // A queue of its own for each version: the lines of all tests are in one place.
@@ -141,7 +141,7 @@ async fn exchange_status(client: &Client) -> Status {
 
 #[tokio::test]
 async fn an_exchange_of_another_kind_is_refused() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -194,7 +194,7 @@ async fn an_exchange_of_another_kind_is_refused() {
 
 #[tokio::test]
 async fn an_exchange_is_not_made_where_nothing_may_be() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -217,7 +217,7 @@ async fn an_exchange_is_not_made_where_nothing_may_be() {
 #[tokio::test]
 async fn an_exchange_does_not_stand_for_its_plugin() {
     let before = |broker: &Broker| broker.version() < Version::V4_3;
-    on_every_broker_where(before, |broker| async move {
+    on_brokers_where(before, |broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         declare_exchange(&amqp, "direct", FieldTable::default()).await;
@@ -233,7 +233,7 @@ async fn an_exchange_does_not_stand_for_its_plugin() {
 
 #[tokio::test]
 async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -264,7 +264,7 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
 /// The host of a broker may die without a word, and what the plugin has confirmed dies with it.
 #[tokio::test]
 async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let proxy = Arc::new(CutProxy::to(vhost.url()).await);

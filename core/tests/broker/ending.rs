@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use retryrmq::{Event, Message, Publish};
-use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
     capture::start();
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (publisher, amqp) = (connect(&vhost).await, vhost.connect().await);
         for round in 0..15 {
@@ -68,7 +68,7 @@ async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
 #[tokio::test]
 async fn ends_however_many_spend_no_delivery_limit() {
     const MESSAGES: usize = 12;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for (dlx, limit) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -118,7 +118,7 @@ async fn ends_however_many_spend_no_delivery_limit() {
 /// Whoever loses the leadership drops what it ran, and its consumer must end with it: nobody could stop it any more.
 #[tokio::test]
 async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;

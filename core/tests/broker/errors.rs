@@ -4,7 +4,7 @@ use std::{io, num::ParseIntError};
 
 use anyhow::Context as _;
 use retryrmq::{Message, SECOND, defer, fatal, park, retry_after};
-use retryrmq_harness::on_every_queue_type;
+use retryrmq_harness::on_queue_types;
 
 use crate::stage::{Diary, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
 
@@ -44,7 +44,7 @@ fn handle_in_the_shop(message: &Message) -> Result<(), ShopError> {
 
 #[tokio::test]
 async fn signals_and_types_are_found_behind_what_wraps_them() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         for in_the_shop in [false, true] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
@@ -129,7 +129,7 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_is_a_timeout_to_rules() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

@@ -4,7 +4,7 @@ use retryrmq::{
     HistoryEntry, Message,
     types::{AMQPValue, FieldTable},
 };
-use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::stage::{
     Answer, Diary, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy, start,
@@ -75,7 +75,7 @@ const NAMES: [&str; 22] = [
 
 #[tokio::test]
 async fn values_that_cannot_be_count_as_absent() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -129,7 +129,7 @@ async fn values_that_cannot_be_count_as_absent() {
 
 #[tokio::test]
 async fn counts_that_can_be_are_believed_and_bounded() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -199,7 +199,7 @@ fn large(bytes: usize, parts: usize) -> FieldTable {
 
 #[tokio::test]
 async fn copies_of_large_headers_fit_into_a_frame() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -294,7 +294,7 @@ async fn copies_of_large_headers_fit_into_a_frame() {
 
 #[tokio::test]
 async fn bodies_of_any_size_come_back_whole() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;

@@ -4,7 +4,7 @@ use retryrmq::{Client, ErrorKind, Message, Publish};
 use retryrmq_harness::{
     Broker, QueueType, Version,
     hostile::{Hostile, RawPublisher},
-    on_every_queue_type,
+    on_queue_types,
 };
 
 use crate::stage::{
@@ -41,7 +41,7 @@ async fn publish_all(url: &str, all: Vec<Hostile>) -> usize {
 
 #[tokio::test]
 async fn they_are_handled_like_others() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -92,7 +92,7 @@ async fn they_are_handled_like_others() {
 
 #[tokio::test]
 async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp): (Client, _) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -149,7 +149,7 @@ async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
 
 #[tokio::test]
 async fn in_the_parking_queue_they_harm_nobody_either() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(PARKED, kind).await;

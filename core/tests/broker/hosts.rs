@@ -8,7 +8,7 @@ use std::{
 
 use retryrmq::{Client, ErrorKind, Message, Publish};
 use retryrmq_harness::{
-    Broker, Node, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
+    Broker, Node, QueueType, Version, eventually, on_brokers, on_brokers_where,
 };
 use tokio::time::sleep;
 
@@ -21,7 +21,7 @@ use crate::{
 
 #[tokio::test]
 async fn any_of_several_hosts_will_do() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (at, dead) = (host_and_port(&broker), free_port().await);
         for urls in [
             format!("amqp://guest:guest@127.0.0.1:{dead},{at}/%2f"),
@@ -127,7 +127,7 @@ async fn a_cluster_may_lose_any_of_its_nodes() {
     // Before 4.3 a quorum queue may be left without a leader for good by a kill (fact 57), whoever consumes it; `make chaos`
     // goes through that.
     let heals = |broker: &Broker| broker.is_controllable() && broker.version() >= Version::V4_3;
-    on_every_broker_where(heals, |broker| async move {
+    on_brokers_where(heals, |broker| async move {
         let nodes = [
             broker.own_node(&[]).await,
             broker.own_node(&[]).await,
@@ -215,7 +215,7 @@ async fn bring_back(node: &Node, round: usize) {
 /// The nodes call their cluster differently, so that a new connection to the one is compared with an open one to the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
         let (one, other) = (free_port().await, free_port().await);
@@ -259,7 +259,7 @@ async fn cut_one(node: &Node, name: &str) {
 #[tokio::test]
 async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
     crate::capture::start();
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
         let management = nodes[0].management();
@@ -308,7 +308,7 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
 
 #[tokio::test]
 async fn what_a_client_does_goes_on_at_another_host() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let dead = free_port().await;
         let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);

@@ -12,7 +12,7 @@ use retryrmq::Message;
 use retryrmq_harness::{
     QueueType,
     lapin::options::{QueueBindOptions, QueueDeclareOptions},
-    on_every_broker, on_every_queue_type,
+    on_brokers, on_queue_types,
 };
 
 use crate::stage::{
@@ -23,7 +23,7 @@ use crate::stage::{
 #[tokio::test]
 async fn an_auto_delete_queue_keeps_its_messages_and_bindings() {
     const MESSAGES: usize = 50;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let options = QueueDeclareOptions {
@@ -82,7 +82,7 @@ async fn an_auto_delete_queue_keeps_its_messages_and_bindings() {
 #[tokio::test]
 async fn a_single_active_consumer_stays_the_active_one() {
     const MESSAGES: usize = 100;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let single = table([(
@@ -120,7 +120,7 @@ async fn a_single_active_consumer_stays_the_active_one() {
 #[tokio::test]
 async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
     crate::capture::start();
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -172,7 +172,7 @@ async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
 /// What comes first after a start needs a place where it cannot be stored: those behind it run all the same, and it is kept.
 #[tokio::test]
 async fn a_first_message_that_cannot_be_stored_stops_nobody() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         for prefetch in [1, 64] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -211,7 +211,7 @@ async fn a_first_message_that_cannot_be_stored_stops_nobody() {
 /// While the consumer pauses it keeps its place, and takes nothing.
 #[tokio::test]
 async fn a_pause_keeps_an_auto_delete_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let options = QueueDeclareOptions {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use lapin::options::BasicGetOptions;
 use retryrmq::{Consumer, Message, defer, retry_after};
-use retryrmq_harness::{Amqp, QueueType, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{Amqp, QueueType, on_brokers, on_queue_types};
 
 use crate::stage::{
     CLOCK, Diary, QUEUE, connect, connect_with, id, int, ms, policy, start, stats, table,
@@ -39,7 +39,7 @@ fn undeclared(consumer: Consumer) -> Consumer {
 
 #[tokio::test]
 async fn without_declaring_the_detour_has_its_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect_with(&vhost, QueueType::Classic).await;
         let amqp = vhost.connect().await;
@@ -65,7 +65,7 @@ async fn without_declaring_the_detour_has_its_queue() {
 /// What an older version planned had no queue for it.
 #[tokio::test]
 async fn without_it_the_detour_goes_another_way() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect_with(&vhost, QueueType::Classic).await;
         let amqp = vhost.connect().await;
@@ -87,7 +87,7 @@ async fn without_it_the_detour_goes_another_way() {
 
 #[tokio::test]
 async fn without_declaring_a_chosen_delay_waits_in_a_queue_that_there_is() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -121,7 +121,7 @@ async fn without_declaring_a_chosen_delay_waits_in_a_queue_that_there_is() {
 /// Nothing is as long as what is asked for: then the longest, and the message is not kept from everybody for ever.
 #[tokio::test]
 async fn without_declaring_a_delay_that_nothing_is_long_enough_for_is_cut() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let consumer = undeclared(client.consumer(QUEUE));
@@ -143,7 +143,7 @@ async fn without_declaring_a_delay_that_nothing_is_long_enough_for_is_cut() {
 /// Somebody made a queue of the ladder with other arguments: it is never usable, and costs the others nothing.
 #[tokio::test]
 async fn a_rung_that_is_refused_gives_way_to_another() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;

@@ -4,9 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Strategy};
-use retryrmq_harness::{
-    Broker, Node, QueueType, eventually, on_every_broker, on_every_broker_where,
-};
+use retryrmq_harness::{Broker, Node, QueueType, eventually, on_brokers, on_brokers_where};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -18,7 +16,7 @@ const FRAME: usize = 8_192;
 
 #[tokio::test]
 async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and its settings stay as they are");
         }
@@ -75,7 +73,7 @@ async fn a_body_above_a_lowered_limit_fails_alone() {
     const LIMIT: usize = 20_000;
     const SMALL: usize = 400;
     const ROUNDS: usize = 5;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given, and its settings stay as they are");
         }
@@ -134,7 +132,7 @@ async fn a_body_above_a_lowered_limit_fails_alone() {
 
 #[tokio::test]
 async fn a_bad_message_among_many_large_ones_fails_alone() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (crate::stage::connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -172,7 +170,7 @@ async fn connect(node: &Node) -> Client {
 #[tokio::test]
 async fn a_connection_has_so_many_consumers_as_the_broker_allows_it_channels() {
     const CHANNELS: usize = 20;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker
             .own_node(&[&format!("channel_max = {CHANNELS}")])
             .await;
@@ -198,7 +196,7 @@ async fn a_connection_has_so_many_consumers_as_the_broker_allows_it_channels() {
 #[tokio::test]
 async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() {
     const CHANNELS: usize = 12;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker
             .own_node(&[&format!("channel_max = {CHANNELS}")])
             .await;
@@ -240,7 +238,7 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
 /// Each look at a queue that is missing costs its connection a channel for good.
 #[tokio::test]
 async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         for channels in [16, 100] {
             let node = broker
                 .own_node(&[&format!("channel_max = {channels}")])
@@ -272,7 +270,7 @@ async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
 #[tokio::test]
 async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
     const CHANNELS: usize = 20;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker
             .own_node(&[&format!("channel_max = {CHANNELS}")])
             .await;
@@ -310,7 +308,7 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
 
 #[tokio::test]
 async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&["channel_max = 16"]).await;
         let client = connect(&node).await;
         let policy = policy("exponential(1s, factor=2, max=1h, retries=12, jitter=0.2)");

@@ -7,7 +7,7 @@ use std::{
 };
 
 use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, Running};
-use retryrmq_harness::{Permissions, Vhost, eventually, on_every_broker};
+use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, start};
 
@@ -85,7 +85,7 @@ async fn until_healthy(client: &Client) {
 
 #[tokio::test]
 async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (user, client, diary, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
@@ -108,7 +108,7 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
 
 #[tokio::test]
 async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (user, client, diary, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
@@ -128,7 +128,7 @@ async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
 #[tokio::test]
 async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_the_old_ones_are_open()
  {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (user, client, diary, running) = consuming(&vhost).await;
         let amqp = vhost.connect().await;
@@ -147,7 +147,7 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
 
 #[tokio::test]
 async fn a_login_that_is_too_large_is_not_waited_for() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let options = ClientOptions::new()
             .credentials(Credentials::new(|| async {
@@ -165,7 +165,7 @@ async fn a_login_that_is_too_large_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_client_may_end_when_it_is_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "old").await;
         let options = ClientOptions::new().end_when_refused(true);
@@ -193,7 +193,7 @@ fn in_file(url: &str, file: &Path) -> String {
 
 #[tokio::test]
 async fn a_password_in_a_file_is_read_at_every_connection() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "old").await;
         let secret = file(&vhost, "old\n");
@@ -221,7 +221,7 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
 #[tokio::test]
 async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
     crate::capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "one").await;
         let leases = [
@@ -254,7 +254,7 @@ async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
 
 #[tokio::test]
 async fn a_function_is_asked_at_every_connection() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "old").await;
         let password = Arc::new(Mutex::new("old"));
@@ -285,7 +285,7 @@ async fn a_function_is_asked_at_every_connection() {
 /// Whoever gives a token may want to be asked again long before that ends.
 #[tokio::test]
 async fn a_token_that_is_given_again_before_its_end_is_not_over() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         // Its end is in the year 5138. To this broker it is a password.
         let token = "e30.eyJleHAiOjk5OTk5OTk5OTk5fQ.c2ln";

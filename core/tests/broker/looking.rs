@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use retryrmq::Client;
 use retryrmq_harness::{
-    Amqp, Broker, CutProxy, Direction, Policy, QueueType, Version, Vhost, eventually,
-    on_every_broker, on_every_broker_where,
+    Amqp, Broker, CutProxy, Direction, Policy, QueueType, Version, Vhost, eventually, on_brokers,
+    on_brokers_where,
 };
 use serde_json::json;
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ fn names(count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn no_delivery_limit_is_spent_by_looking() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for limit in LIMITS {
             let names = names(3);
             let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
@@ -85,7 +85,7 @@ async fn no_delivery_limit_is_spent_by_looking() {
 /// For the broker this is a walk whose process was killed while it stood at a prompt.
 #[tokio::test]
 async fn a_walk_that_dies_again_and_again_costs_no_message() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for limit in LIMITS {
             let names = names(3);
             let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
@@ -108,7 +108,7 @@ async fn a_walk_that_dies_again_and_again_costs_no_message() {
 #[tokio::test]
 async fn a_walk_whose_caller_is_impatient_shows_and_keeps_everything() {
     const MESSAGES: usize = 200;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let names = names(MESSAGES);
         let (vhost, client, amqp) = stage(&broker, Limit::Default, &names).await;
         // What was looked at before is renewed, where looks are counted.
@@ -148,7 +148,7 @@ async fn a_walk_whose_caller_is_impatient_shows_and_keeps_everything() {
 #[tokio::test]
 async fn what_a_walk_through_a_large_queue_renews_is_there_once() {
     const MESSAGES: usize = 2_300;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(MESSAGES)).await;
         for _ in 0..4 {
             let mut walk = client.parked(QUEUE).browse().await.unwrap();
@@ -168,7 +168,7 @@ async fn what_a_walk_through_a_large_queue_renews_is_there_once() {
 #[tokio::test]
 async fn a_large_queue_that_walks_die_in_loses_nothing() {
     const MESSAGES: usize = 2_300;
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
             let mut names = names(MESSAGES);
@@ -208,7 +208,7 @@ async fn a_large_queue_that_walks_die_in_loses_nothing() {
 async fn a_look_at_very_much_puts_it_back_on_the_way() {
     const MESSAGES: usize = 2_050;
     const SIZE: usize = 40 * 1024;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (_vhost, client, amqp) = stage(&broker, Limit::Argument(1_000_000), &[]).await;
         let names = names(MESSAGES);
         let messages = names
@@ -261,7 +261,7 @@ async fn a_look_at_very_much_puts_it_back_on_the_way() {
 
 #[tokio::test]
 async fn a_forged_count_moves_nothing_in_a_classic_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(PARKED, QueueType::Classic).await;
@@ -286,7 +286,7 @@ async fn a_forged_count_moves_nothing_in_a_classic_queue() {
 /// nobody from the others, and can be replayed.
 #[tokio::test]
 async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let names = names(2);
         let (_vhost, client, amqp) = stage(&broker, Limit::Policy(50), &names).await;
         let filler = text(&"x".repeat(130_300));
@@ -325,7 +325,7 @@ async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
 /// What they hold this walk does not see, so that nobody may take a name for the only one.
 #[tokio::test]
 async fn others_who_come_after_the_beginning_are_known_at_the_end() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(3)).await;
         let mut walk = client.parked(QUEUE).browse().await.unwrap();
         assert_eq!(walk.others(), 0);

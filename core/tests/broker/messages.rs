@@ -1,7 +1,7 @@
 //! Messages as a stream, each answered by hand.
 
 use retryrmq::{Message, park};
-use retryrmq_harness::{eventually, on_every_queue_type};
+use retryrmq_harness::{eventually, on_queue_types};
 
 use crate::stage::{PATIENCE, QUEUE, connect_with, policy};
 
@@ -11,7 +11,7 @@ fn body(message: &Message) -> String {
 
 #[tokio::test]
 async fn each_message_is_answered_and_what_is_dropped_is_a_failed_attempt() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -61,7 +61,7 @@ async fn each_message_is_answered_and_what_is_dropped_is_a_failed_attempt() {
 
 #[tokio::test]
 async fn what_is_dropped_at_the_end_comes_again_uncounted() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -98,7 +98,7 @@ async fn what_is_dropped_at_the_end_comes_again_uncounted() {
 
 #[tokio::test]
 async fn without_dlx_what_is_dropped_is_not_lost() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use retryrmq::{Client, ClientOptions, ErrorKind, Publish, Strategy};
-use retryrmq_harness::{Version, eventually, on_every_broker};
+use retryrmq_harness::{Version, eventually, on_brokers};
 use tokio::time::sleep;
 
 use crate::{
@@ -27,7 +27,7 @@ async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (at, port) = (host_and_port(&broker), free_port().await);
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         refused(Client::connect(&url).await, ErrorKind::Unreachable);
@@ -68,7 +68,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
         let door = Door::open(port, host_and_port(&broker)).await;
         let options = ClientOptions::new().wait(true);
@@ -112,7 +112,7 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
         let door = Door::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
@@ -166,7 +166,7 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
 /// Each of them pauses for up to ten seconds between two tries by then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_connections_come_back_together() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
         let door = Door::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
@@ -252,7 +252,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
 /// Its first connection is lost for good while it opens its second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
         let wires = Wires::default();
         let way = wires.lead(port, host_and_port(&broker)).await;

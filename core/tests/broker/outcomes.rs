@@ -3,7 +3,7 @@
 use std::io;
 
 use retryrmq::{Limits, Message, defer, fatal, park, retry_after, types::AMQPValue};
-use retryrmq_harness::on_every_queue_type;
+use retryrmq_harness::on_queue_types;
 
 use crate::stage::{
     CLOCK, Diary, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, stats,
@@ -23,7 +23,7 @@ impl Drop for Brittle {
 
 #[tokio::test]
 async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_goes_on() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -63,7 +63,7 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
 #[tokio::test(flavor = "multi_thread", worker_threads = 9)]
 async fn a_handler_that_blocks_its_thread_holds_up_nobody_else() {
     const OTHERS: usize = 300;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -100,7 +100,7 @@ async fn a_handler_that_blocks_its_thread_holds_up_nobody_else() {
 
 #[tokio::test]
 async fn each_answer_has_its_consequence() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -209,7 +209,7 @@ async fn each_answer_has_its_consequence() {
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_has_failed() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -246,7 +246,7 @@ async fn a_handler_that_takes_too_long_has_failed() {
 
 #[tokio::test]
 async fn a_short_delay_does_not_wait_behind_a_long_one() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -272,7 +272,7 @@ async fn a_short_delay_does_not_wait_behind_a_long_one() {
 
 #[tokio::test]
 async fn deferrals_come_to_an_end() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

@@ -4,7 +4,7 @@ use retryrmq::{ErrorKind, ParkReason, Record, park, types::FieldTable};
 use retryrmq_harness::{
     self as harness, QueueType,
     lapin::options::{BasicGetOptions, BasicRejectOptions, QueueBindOptions},
-    on_every_broker, on_every_queue_type,
+    on_brokers, on_queue_types,
 };
 
 use crate::{
@@ -47,7 +47,7 @@ pub(crate) async fn ready(amqp: &harness::Amqp, count: u32) {
 
 #[tokio::test]
 async fn parked_messages_are_looked_at_replayed_and_dropped() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let why = refused(
@@ -146,7 +146,7 @@ async fn walk(client: &retryrmq::Client, most: usize) -> Vec<String> {
 #[tokio::test]
 async fn a_look_leaves_every_message_in_its_place() {
     const MESSAGES: u32 = 150;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let plan = client.consumer(QUEUE).dlx(true).plan().unwrap();
@@ -223,7 +223,7 @@ async fn a_look_leaves_every_message_in_its_place() {
 
 #[tokio::test]
 async fn a_walk_ends_when_others_take_what_it_counted() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(PARKED, kind).await;
@@ -274,7 +274,7 @@ async fn a_walk_ends_when_others_take_what_it_counted() {
 
 #[tokio::test]
 async fn a_replay_to_a_queue_that_is_gone_keeps_the_message_parked() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(PARKED, kind).await;
@@ -295,7 +295,7 @@ async fn a_replay_to_a_queue_that_is_gone_keeps_the_message_parked() {
 
 #[tokio::test]
 async fn what_the_broker_parked_is_understood_as_well() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(PARKED, kind).await;
@@ -399,7 +399,7 @@ async fn what_the_broker_parked_is_understood_as_well() {
 
 #[tokio::test]
 async fn forty_walks_wear_nothing_out() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for (queue, limits) in [("made-by-us", true), ("made-by-others", false)] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use retryrmq::{Client, ErrorKind, Message};
-use retryrmq_harness::{Broker, QueueType, Version, eventually, on_every_broker_where};
+use retryrmq_harness::{
+    Broker, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
+};
 use tokio::time::sleep;
 
 use crate::{
@@ -109,7 +111,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
 #[tokio::test]
 async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
     const FIRST: usize = 32;
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&["consumer_timeout = 6000"]).await;
         let set = "application:set_env(rabbit, channel_tick_interval, 500).";
         node.ctl(&["eval", set]).await;

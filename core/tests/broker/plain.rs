@@ -1,7 +1,7 @@
 //! Consumers with less: without retries, or without parking.
 
 use retryrmq::{Client, Event, Limits, defer};
-use retryrmq_harness::{self as harness, Permissions, Policy, on_every_queue_type};
+use retryrmq_harness::{self as harness, Permissions, Policy, on_queue_types};
 use serde_json::json;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 
 #[tokio::test]
 async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare("dead", kind).await;
@@ -71,7 +71,7 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
 async fn without_dlx_a_deferred_message_comes_back_however_often() {
     // RabbitMQ 4 drops a message that was given back 21 times.
     const TIMES: u32 = 25;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await; // without a dead-letter route: what is rejected is gone
@@ -97,7 +97,7 @@ async fn without_dlx_a_deferred_message_comes_back_however_often() {
 #[tokio::test]
 async fn without_dlx_a_deferral_that_cannot_be_stored_is_stored_later_and_its_handler_waits_for_that()
  {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, kind).await;
@@ -136,7 +136,7 @@ async fn without_dlx_a_deferral_that_cannot_be_stored_is_stored_later_and_its_ha
 
 #[tokio::test]
 async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare("dead", kind).await;
@@ -162,7 +162,7 @@ async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
 #[tokio::test]
 async fn the_first_failure_without_dlx_warns_and_only_that() {
     capture::start();
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         // Logs of all tests are in one place.
@@ -188,7 +188,7 @@ async fn the_first_failure_without_dlx_warns_and_only_that() {
 
 #[tokio::test]
 async fn a_policy_of_the_broker_decides_as_well() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -216,7 +216,7 @@ async fn a_policy_of_the_broker_decides_as_well() {
 #[tokio::test]
 async fn without_parking_what_is_given_up_is_gone_and_said_so() {
     capture::start();
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let queue = format!("dropped-{}-{kind}", vhost.name());

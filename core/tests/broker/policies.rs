@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use retryrmq::{Backoff, Rule, types::AMQPValue};
-use retryrmq_harness::on_every_queue_type;
+use retryrmq_harness::on_queue_types;
 
 use crate::stage::{
     Answer, CLOCK, Diary, QUEUE, connect_with, id, ms, parked, policy, start, table, take, text,
@@ -12,7 +12,7 @@ use crate::stage::{
 
 #[tokio::test]
 async fn jitter_spreads_over_three_queues_and_is_never_early() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         const COUNT: usize = 60;
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
@@ -85,7 +85,7 @@ impl std::error::Error for ReadTimeout {}
 
 #[tokio::test]
 async fn the_first_rule_that_holds_decides() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -180,7 +180,7 @@ async fn harness_bind(amqp: &retryrmq_harness::Amqp, key: &str) {
 
 #[tokio::test]
 async fn what_would_come_too_late_is_parked_as_too_old() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -212,7 +212,7 @@ async fn what_would_come_too_late_is_parked_as_too_old() {
 
 #[tokio::test]
 async fn without_retries_the_first_failure_parks() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

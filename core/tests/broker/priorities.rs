@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use retryrmq::{Client, Consumer, Message, Running};
-use retryrmq_harness::{eventually, on_every_queue_type};
+use retryrmq_harness::{eventually, on_queue_types};
 use tokio::sync::watch;
 
 use crate::stage::{PATIENCE, QUEUE, connect_with};
@@ -40,7 +40,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn the_higher_priority_gets_the_messages_while_it_has_room() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, time::Instant};
 use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Publish, types};
 use retryrmq_harness::{
-    CutProxy, Direction, QueueType, Version, eventually, on_every_broker, on_every_queue_type,
+    CutProxy, Direction, QueueType, Version, eventually, on_brokers, on_every_broker,
+    on_queue_types,
 };
 use tokio::{task::JoinSet, time::timeout};
 
@@ -17,7 +18,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_confirmed_message_is_there_as_it_was_given() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -83,7 +84,7 @@ async fn a_body_larger_than_the_broker_takes_hurts_nobody_else() {
 
 #[tokio::test]
 async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -216,7 +217,7 @@ async fn what_cannot_be_published_is_told_and_the_neighbours_go_through() {
 
 #[tokio::test]
 async fn each_of_two_thousand_gets_its_own_answer() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         const COUNT: usize = 2_000;
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -271,7 +272,7 @@ async fn each_of_two_thousand_gets_its_own_answer() {
 
 #[tokio::test]
 async fn a_delayed_message_arrives_later_and_never_early() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -305,7 +306,7 @@ async fn a_delayed_message_arrives_later_and_never_early() {
 /// The host of a broker may die without a word, and nothing is heard of that for long. A young queue may have lost the message by then.
 #[tokio::test]
 async fn a_message_in_a_young_queue_is_not_called_safe_because_nothing_was_heard() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -335,7 +336,7 @@ async fn a_message_in_a_young_queue_is_not_called_safe_because_nothing_was_heard
 
 #[tokio::test]
 async fn a_delay_that_cannot_be_is_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp): (Client, _) = (connect(&vhost).await, vhost.connect().await);
         let missing = Publish::to_queue("nowhere", "x").delay(ms(10));
@@ -373,7 +374,7 @@ async fn a_delay_that_cannot_be_is_refused() {
 
 #[tokio::test]
 async fn a_full_queue_says_no_and_that_is_told() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let full = table([
@@ -402,7 +403,7 @@ async fn a_full_queue_says_no_and_that_is_told() {
 
 #[tokio::test]
 async fn a_confirm_that_comes_too_late_is_nobody_elses() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -460,7 +461,7 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
 #[tokio::test]
 async fn without_a_connection_all_that_go_alone_are_told_together() {
     const ASKED: usize = 20;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (wires, port) = (Wires::default(), free_port().await);
         let door = wires.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
@@ -489,7 +490,7 @@ async fn what_a_wave_had_no_time_for_is_not_published_later() {
     /// More than all buffers on the way hold.
     const LARGE: usize = 1 << 20;
     const ASKED: usize = 60;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -530,7 +531,7 @@ async fn what_a_wave_had_no_time_for_is_not_published_later() {
 /// An error would have its publisher publish it again, although it is stored.
 #[tokio::test]
 async fn closing_waits_for_what_is_being_published() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -559,7 +560,7 @@ async fn closing_waits_for_what_is_being_published() {
 /// What waits for a connection was not sent.
 #[tokio::test]
 async fn closing_waits_for_no_lost_connection() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (wires, port) = (Wires::default(), free_port().await);
         let door = wires.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");

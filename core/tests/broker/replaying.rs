@@ -6,7 +6,7 @@ use retryrmq::{ParkReason, park};
 use retryrmq_harness::{
     QueueType, Version,
     lapin::options::{BasicGetOptions, BasicRejectOptions},
-    on_every_broker, on_every_broker_where, on_every_queue_type,
+    on_brokers, on_brokers_where, on_queue_types,
 };
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 async fn what_comes_back_at_once_is_replayed_once() {
     const NORMAL: usize = 240;
     const URGENT: usize = 20;
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
             let vhost = broker.vhost().await;
@@ -72,7 +72,7 @@ async fn what_comes_back_at_once_is_replayed_once() {
 
 #[tokio::test]
 async fn what_another_queue_lost_goes_back_to_that_queue() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(PARKED, kind).await;
@@ -119,7 +119,7 @@ fn earlier() -> retryrmq::types::FieldTable {
 
 #[tokio::test]
 async fn the_record_of_an_earlier_parking_is_not_believed() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let route = table([
@@ -155,7 +155,7 @@ async fn the_record_of_an_earlier_parking_is_not_believed() {
 
 #[tokio::test]
 async fn a_new_parking_has_nothing_of_an_old_one() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -184,7 +184,7 @@ async fn a_new_parking_has_nothing_of_an_old_one() {
 /// What a retry writes is no parking: a copy that waits has lost what an earlier one wrote.
 #[tokio::test]
 async fn a_retry_carries_no_record_of_a_parking() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;

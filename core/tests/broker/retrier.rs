@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use retryrmq::{ErrorKind, Event, Failed, Failure, Outcome, ParkReason};
-use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::stage::{
     PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
@@ -20,7 +20,7 @@ fn no() -> Outcome {
 
 #[tokio::test]
 async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, kind).await;
@@ -68,7 +68,7 @@ async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
 /// A connection has 2047 channels unless somebody has said otherwise.
 #[tokio::test]
 async fn however_many_ask_whether_the_queue_exists_it_is_looked_at_once() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -87,7 +87,7 @@ async fn however_many_ask_whether_the_queue_exists_it_is_looked_at_once() {
 
 #[tokio::test]
 async fn queues_are_made_when_they_are_needed_and_made_again_and_never_the_work_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let client = connect(&vhost).await;
@@ -121,7 +121,7 @@ async fn queues_are_made_when_they_are_needed_and_made_again_and_never_the_work_
 
 #[tokio::test]
 async fn a_young_queue_is_awaited_before_the_original_may_go() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let orders = client.retrier(QUEUE).unwrap().retry(policy("fixed(1h)"));
@@ -135,7 +135,7 @@ async fn a_young_queue_is_awaited_before_the_original_may_go() {
 
 #[tokio::test]
 async fn names_that_nothing_can_be_made_of_are_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         for (queue, kind) in [

@@ -1,13 +1,13 @@
 //! Where a message comes back: at the tail, and in its own queue only.
 
 use retryrmq::{Message, types::FieldTable};
-use retryrmq_harness::{lapin::options::QueueBindOptions, on_every_queue_type};
+use retryrmq_harness::{lapin::options::QueueBindOptions, on_queue_types};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
 
 #[tokio::test]
 async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let (bills, letters) = (Diary::default(), Diary::default());
@@ -52,7 +52,7 @@ async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again()
 
 #[tokio::test]
 async fn a_message_comes_back_at_the_tail() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -110,7 +110,7 @@ async fn a_message_comes_back_at_the_tail() {
 
 #[tokio::test]
 async fn a_burst_of_failures_comes_back_whole() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         const COUNT: usize = 500;
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use retryrmq::{Failure, Message, Outcome, Pause, Subscription, Token};
-use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
 
@@ -20,7 +20,7 @@ async fn next(subscription: &Subscription) -> retryrmq::Delivery {
 
 #[tokio::test]
 async fn settling_what_is_settled_is_counted_and_does_nothing() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -63,7 +63,7 @@ async fn settling_what_is_settled_is_counted_and_does_nothing() {
 
 #[tokio::test]
 async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -100,7 +100,7 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
 
 #[tokio::test]
 async fn a_pause_leaves_handlers_nothing_to_begin_with() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -148,7 +148,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
 
 #[tokio::test]
 async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -196,7 +196,7 @@ async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
 
 #[tokio::test]
 async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -282,7 +282,7 @@ impl<F: Fn(&str) + Send + Sync + 'static> tracing::Subscriber for Amid<F> {
 async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
     let breaks = |text: &str| assert!(!text.contains("; retry in "), "the log broke");
     let _log = tracing::subscriber::set_default(Amid(breaks));
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;

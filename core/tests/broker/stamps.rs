@@ -12,7 +12,7 @@ use retryrmq_harness::{
         ExchangeKind,
         options::{ExchangeDeclareOptions, QueueBindOptions},
     },
-    on_every_queue_type,
+    on_queue_types,
 };
 
 use crate::stage::{
@@ -78,7 +78,7 @@ fn just_now(value: Option<AMQPValue>) {
 
 #[tokio::test]
 async fn a_failure_is_written_on_the_message() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -249,7 +249,7 @@ async fn a_failure_is_written_on_the_message() {
 
 #[tokio::test]
 async fn the_history_holds_the_newest_ten() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -283,7 +283,7 @@ async fn the_history_holds_the_newest_ten() {
 
 #[tokio::test]
 async fn what_a_publisher_would_have_the_broker_do_does_not_meddle_with_copies() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -324,7 +324,7 @@ async fn what_a_publisher_would_have_the_broker_do_does_not_meddle_with_copies()
 /// Whoever looks for a group among what waits would overlook it.
 #[tokio::test]
 async fn a_long_error_keeps_its_group_when_its_message_is_put_off() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;

@@ -5,7 +5,8 @@ use retryrmq::{
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_harness::{
-    Broker, QueueType, Version, on_every_broker, on_every_broker_where, on_every_queue_type,
+    Broker, QueueType, Version, on_brokers, on_brokers_where, on_every_broker, on_every_queue_type,
+    on_queue_types,
 };
 
 use crate::{
@@ -27,7 +28,7 @@ fn consumer(client: &Client, strategy: Strategy, text: &str) -> retryrmq::Consum
 
 #[tokio::test]
 async fn dead_letter_retries_and_parks() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         let diary = Diary::default();
@@ -137,7 +138,7 @@ async fn dead_letter_is_refused_where_it_cannot_work() {
 #[tokio::test]
 async fn native_delays_and_parks() {
     let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
-    on_every_broker_where(since, |broker| async move {
+    on_brokers_where(since, |broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let diary = Diary::default();
@@ -261,7 +262,7 @@ async fn native_is_refused_where_it_cannot_work() {
 
 #[tokio::test]
 async fn a_delayed_exchange_needs_its_plugin() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let consumer = consumer(&client, Strategy::DelayedExchange, "exponential(1s)");
@@ -335,7 +336,7 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
 
 #[tokio::test]
 async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let owners = [
             ("x-max-priority", AMQPValue::LongInt(5)),
             ("x-single-active-consumer", AMQPValue::Boolean(true)),
@@ -376,7 +377,7 @@ async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
 
 #[tokio::test]
 async fn with_its_plugin_a_delayed_exchange_delays() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;
@@ -437,7 +438,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
 
 #[tokio::test]
 async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;

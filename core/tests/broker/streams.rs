@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use retryrmq::{Client, Consumer, ErrorKind, Publish, Status, StreamFrom, types::FieldTable};
-use retryrmq_harness::{Amqp, QueueType, eventually, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::{
     connecting::refused,
@@ -37,7 +37,7 @@ fn consumers(client: &Client) -> [Consumer; 4] {
 
 #[tokio::test]
 async fn a_stream_is_refused_as_a_work_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let plain = FieldTable::default();
@@ -75,7 +75,7 @@ async fn a_stream_is_refused_as_a_work_queue() {
 
 #[tokio::test]
 async fn a_stream_is_refused_as_a_parking_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         stream(&amqp, PARKED, FieldTable::default()).await;
@@ -89,7 +89,7 @@ async fn a_stream_is_refused_as_a_parking_queue() {
 /// The question leaves no trace on other queues, whoever else consumes them.
 #[tokio::test]
 async fn queues_are_not_touched_by_the_question() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let one_by_one = table([(
@@ -123,7 +123,7 @@ async fn queues_are_not_touched_by_the_question() {
 
 #[tokio::test]
 async fn no_entry_is_lost_with_a_caller_that_gives_up_waiting() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         client

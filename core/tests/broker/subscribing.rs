@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use retryrmq::{Client, ClientOptions, ErrorKind, QueueType, Status, Strategy};
 use retryrmq_harness::{
-    self as harness, Amqp, Broker, eventually, lapin, on_every_broker, on_every_broker_where,
-    on_every_queue_type,
+    self as harness, Amqp, Broker, eventually, lapin, on_brokers, on_brokers_where, on_queue_types,
 };
 use tokio::time::timeout;
 
@@ -19,7 +18,7 @@ use crate::{
 
 #[tokio::test]
 async fn a_queue_that_does_not_exist_is_made_durable_and_safe() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let consumer = client
@@ -84,7 +83,7 @@ async fn a_queue_that_does_not_exist_is_made_durable_and_safe() {
 
 #[tokio::test]
 async fn what_another_consumer_rejects_is_parked_by_the_queue_that_was_made() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         client
@@ -102,7 +101,7 @@ async fn what_another_consumer_rejects_is_parked_by_the_queue_that_was_made() {
 
 #[tokio::test]
 async fn a_queue_that_exists_is_taken_as_it_is() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let arguments = table([
@@ -131,7 +130,7 @@ async fn a_queue_that_exists_is_taken_as_it_is() {
 
 #[tokio::test]
 async fn without_dlx_or_without_declare_nothing_is_made() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let why = refused(
@@ -174,7 +173,7 @@ async fn without_dlx_or_without_declare_nothing_is_made() {
 /// Another thing helps for each.
 #[tokio::test]
 async fn a_missing_service_is_told_besides_a_missing_work_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let consumer = client.consumer(QUEUE).dlx(true).declare(false);
@@ -196,7 +195,7 @@ async fn a_missing_service_is_told_besides_a_missing_work_queue() {
 
 #[tokio::test]
 async fn what_ends_the_search_does_not_hide_what_is_missing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let consumer = client.consumer(QUEUE).dlx(true).declare(false);
@@ -215,7 +214,7 @@ async fn what_ends_the_search_does_not_hide_what_is_missing() {
 
 #[tokio::test]
 async fn all_that_is_missing_is_named_on_a_broker_with_few_channels() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&["channel_max = 16"]).await;
         let client = Client::connect(node.url()).await.unwrap();
         let consumer = client.consumer(QUEUE).dlx(true).declare(false);
@@ -232,7 +231,7 @@ async fn all_that_is_missing_is_named_on_a_broker_with_few_channels() {
 
 #[tokio::test]
 async fn a_waiting_queue_with_other_arguments_is_named() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -258,7 +257,7 @@ async fn a_waiting_queue_with_other_arguments_is_named() {
 
 #[tokio::test]
 async fn waiting_queues_of_another_type_are_named() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let consumer =
             |client: &Client| client.consumer(QUEUE).dlx(true).retry(policy("fixed(1s)"));
@@ -288,7 +287,7 @@ async fn held_alone(amqp: &Amqp, queue: &str) -> lapin::Channel {
 
 #[tokio::test]
 async fn a_queue_that_somebody_else_holds_alone_is_told_as_such() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let _alone = held_alone(&amqp, QUEUE).await;
@@ -311,7 +310,7 @@ async fn a_queue_that_somebody_else_holds_alone_is_told_as_such() {
 
 #[tokio::test]
 async fn a_vhosts_default_queue_type_changes_nothing() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = harness::Vhost::with_default_queue_type(&broker, kind).await;
         for queue_type in [QueueType::Quorum, QueueType::Classic] {
             let options = ClientOptions::new().queue_type(queue_type);
@@ -346,7 +345,7 @@ async fn a_vhosts_default_queue_type_changes_nothing() {
 
 #[tokio::test]
 async fn who_gives_up_subscribing_leaves_no_consumer_behind() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         drop(client.consumer(QUEUE).dlx(true).subscribe().await.unwrap());

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lapin::types::AMQPValue;
 use retryrmq::{Client, Event, retry_after};
 use retryrmq_harness::{
-    Broker, Permissions, QueueType, eventually, on_every_broker, on_every_broker_where,
-    on_every_queue_type,
+    Broker, Permissions, QueueType, eventually, on_brokers, on_brokers_where, on_queue_types,
 };
 use tokio::time::sleep;
 
@@ -89,7 +88,7 @@ fn unescaped(label: &str, line: &str) -> String {
 
 #[tokio::test]
 async fn the_numbers_are_the_same_in_text() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for queue in ["orders", "we\"ird\\queue", "für {alle}"] {
@@ -148,7 +147,7 @@ async fn the_numbers_are_the_same_in_text() {
 /// A quorum queue without a leader says that it is empty (fact 80).
 #[tokio::test]
 async fn a_depth_that_is_not_known_is_not_shown() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let (near, far) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
         far.join(&near).await;
         let alone = || {
@@ -205,7 +204,7 @@ async fn a_depth_that_is_not_known_is_not_shown() {
 /// To prove that a queue is empty takes connections of its own.
 #[tokio::test]
 async fn a_depth_that_cannot_be_asked_for_hides_no_other() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let amqp = node.connect().await;
         for queue in ["a", "b"] {
@@ -266,7 +265,7 @@ async fn a_depth_that_cannot_be_asked_for_hides_no_other() {
 
 #[tokio::test]
 async fn events_tell_the_story_of_a_message() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
@@ -306,7 +305,7 @@ async fn events_tell_the_story_of_a_message() {
 
 #[tokio::test]
 async fn a_listener_that_panics_harms_nobody() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let diary = Diary::default();

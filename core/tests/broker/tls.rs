@@ -6,9 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 use retryrmq::{Client, ErrorKind, Publish};
-use retryrmq_harness::{
-    Broker, CutProxy, Direction, QueueType, brokers, eventually, on_every_broker,
-};
+use retryrmq_harness::{Broker, CutProxy, Direction, QueueType, brokers, eventually, on_brokers};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
     TlsAcceptor,
@@ -126,7 +124,7 @@ fn plain_port(broker: &Broker) -> u16 {
 
 #[tokio::test]
 async fn with_the_right_authority_everything_works() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };
@@ -153,7 +151,7 @@ async fn with_the_right_authority_everything_works() {
 
 #[tokio::test]
 async fn another_authoritys_certificate_is_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };
@@ -253,7 +251,7 @@ async fn a_file_without_a_certificate_is_named() {
 
 #[tokio::test]
 async fn tls_to_a_plain_port_fails_and_says_so() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let port = plain_port(&broker);
         let ca = Papers::new(&format!("plain-{}", broker.version())).authority_file();
         let url = format!(
@@ -268,7 +266,7 @@ async fn tls_to_a_plain_port_fails_and_says_so() {
 
 #[tokio::test]
 async fn plain_to_a_tls_port_fails_and_says_so() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };
@@ -329,7 +327,7 @@ async fn a_server_may_ask_for_a_certificate() {
 #[tokio::test]
 async fn a_peer_that_stops_reading_is_given_up() {
     capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };

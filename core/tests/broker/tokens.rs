@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::{Client, ErrorKind, Message, Publish};
-use retryrmq_harness::{Broker, Node, eventually, on_every_broker_where};
+use retryrmq_harness::{Broker, Node, eventually, on_brokers_where};
 use ring::hmac;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -76,7 +76,7 @@ fn url(node: &Node, file: &Path) -> String {
 
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(LIFETIME));
         let url = |file: &Path| url(&node, file);
@@ -135,7 +135,7 @@ async fn a_token_is_renewed_before_it_ends() {
 /// RabbitMQ closes a connection over a secret that it does not take, and what handlers hold comes again.
 #[tokio::test]
 async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         // An eighth of it must be long enough for a busy machine to try the whole token.
         let lifetime = LIFETIME * 3;
         let node = node(&broker).await;
@@ -162,7 +162,7 @@ async fn a_token_that_the_broker_would_refuse_costs_no_open_connection() {
 /// RabbitMQ 3.10 leaves the connection open, and refuses what is done on it.
 #[tokio::test]
 async fn a_token_that_is_over_shows_in_the_health() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(SHORT));
         let url = url(&node, &secret);
@@ -199,7 +199,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
 /// RabbitMQ 3.10 leaves the other connection open, which has nothing to tell.
 #[tokio::test]
 async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = node(&broker).await;
         let secret = file(&node, &token(SHORT));
         let url = format!("{}&name=over", url(&node, &secret));
@@ -226,7 +226,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
 #[tokio::test]
 async fn a_certificate_says_who_it_is() {
     let with_tls = |broker: &Broker| broker.is_controllable() && broker.tls().is_some();
-    on_every_broker_where(with_tls, |broker| async move {
+    on_brokers_where(with_tls, |broker| async move {
         let node = broker
             .own_node(&[
                 "plugins = rabbitmq_auth_mechanism_ssl",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::{Client, ErrorKind, Look, Publish, Waiter};
-use retryrmq_harness::{Amqp, QueueType, on_every_broker};
+use retryrmq_harness::{Amqp, QueueType, on_brokers};
 use tokio::time::Instant;
 
 use crate::{
@@ -38,7 +38,7 @@ async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (Look, Vec<Waiter
 /// The work queue is old enough by then; the parking queue is as young as its first message.
 #[tokio::test]
 async fn each_queue_that_a_look_moves_to_becomes_old_enough() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
@@ -57,7 +57,7 @@ async fn each_queue_that_a_look_moves_to_becomes_old_enough() {
 
 #[tokio::test]
 async fn a_parking_queue_that_was_deleted_is_made_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
@@ -78,7 +78,7 @@ async fn a_parking_queue_that_was_deleted_is_made_again() {
 
 #[tokio::test]
 async fn a_replay_to_a_queue_that_was_made_again_waits_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for queue in [QUEUE, PARKED] {

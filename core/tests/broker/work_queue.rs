@@ -1,7 +1,9 @@
 //! What a work queue is made with when it is missing.
 
 use retryrmq::{Argument, ErrorKind, QueueType, Strategy, WorkQueue, types::FieldTable};
-use retryrmq_harness::{Version, eventually, lapin::options::QueueDeclareOptions, on_every_broker};
+use retryrmq_harness::{
+    Version, eventually, lapin::options::QueueDeclareOptions, on_brokers, on_every_broker,
+};
 
 use crate::stage::{
     Diary, PARKED, PATIENCE, QUEUE, connect, id, int, parked, policy, start, table,
@@ -25,7 +27,7 @@ async fn declares(amqp: &retryrmq_harness::Amqp, arguments: FieldTable) -> bool 
 
 #[tokio::test]
 async fn it_is_made_with_exactly_these_arguments() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         for (said, arguments, others) in [
             ("{}", table([]), table([("x-max-priority", int(10))])),
             (
@@ -65,7 +67,7 @@ async fn it_is_made_with_exactly_these_arguments() {
 
 #[tokio::test]
 async fn of_a_type_it_keeps_what_the_broker_gives_up_on() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let consumer = client
@@ -82,7 +84,7 @@ async fn of_a_type_it_keeps_what_the_broker_gives_up_on() {
 
 #[tokio::test]
 async fn one_that_is_said_to_exist_is_never_made_and_nothing_for_it() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for dlx in [true, false] {
@@ -110,7 +112,7 @@ async fn one_that_is_said_to_exist_is_never_made_and_nothing_for_it() {
 
 #[tokio::test]
 async fn one_that_was_there_and_is_deleted_is_made_again_where_it_was_said_with_what() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, retryrmq_harness::QueueType::Classic)
@@ -134,7 +136,7 @@ async fn one_that_was_there_and_is_deleted_is_made_again_where_it_was_said_with_
 
 #[tokio::test]
 async fn what_a_strategy_needs_of_it_stays() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = connect(&vhost).await;
         let consumer = |argument: &str| {
@@ -162,7 +164,7 @@ async fn what_a_strategy_needs_of_it_stays() {
 #[tokio::test]
 async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
     crate::capture::start();
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let queue = format!("{}-orders", vhost.name());

@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::TcpStream,
@@ -85,7 +85,7 @@ fn has_all(output: &str, parts: &[&str]) {
 
 #[tokio::test]
 async fn the_first_consumer_gets_what_is_published() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let mut consumer = Example::start(env!("CARGO_BIN_EXE_first-consumer"), &[], vhost.url());
         let amqp = vhost.connect().await;
@@ -115,7 +115,7 @@ async fn the_first_consumer_gets_what_is_published() {
 
 #[tokio::test]
 async fn policy_rule_and_handler_choose_the_delay() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let example = Example::start(env!("CARGO_BIN_EXE_choosing-the-delay"), &[], vhost.url());
         let output = example.end().await;
@@ -138,7 +138,7 @@ async fn policy_rule_and_handler_choose_the_delay() {
 
 #[tokio::test]
 async fn fatal_errors_are_parked_at_once() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let example = Example::start(env!("CARGO_BIN_EXE_fatal-errors"), &[], vhost.url());
         let output = example.end().await;
@@ -159,7 +159,7 @@ async fn fatal_errors_are_parked_at_once() {
 
 #[tokio::test]
 async fn what_was_parked_is_replayed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let example = Example::start(env!("CARGO_BIN_EXE_parked-and-replay"), &[], vhost.url());
         let output = example.end().await;
@@ -193,7 +193,7 @@ async fn asked(address: &str, request: &str) -> String {
 
 #[tokio::test]
 async fn the_web_service_publishes_consumes_and_ends_in_order() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let mut service = Example::start(env!("CARGO_BIN_EXE_web-service"), &[], vhost.url());
         let line = service.until("at http://").await;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use retryrmq::Client;
-use retryrmq_harness::{QueueType, Vhost, eventually, on_every_broker};
+use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
     Trouble,
@@ -76,7 +76,7 @@ fn management(vhost: &Vhost) -> Api {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         for queue in ["orders", "served", "orders.parked", "quiet"] {
@@ -158,7 +158,7 @@ async fn an_orphan_is_told_once_and_is_over_when_somebody_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_fails_raises_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("orders", QueueType::Classic).await;
@@ -188,7 +188,7 @@ async fn a_source_that_fails_raises_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_acknowledges_nothing_is_seen_by_prometheus() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let port = free_port();
         let node = broker
             .own_node(&[

@@ -12,7 +12,7 @@ use retryrmq_harness::{
         BasicProperties,
         options::{BasicGetOptions, BasicPublishOptions},
     },
-    on_every_broker,
+    on_brokers,
 };
 use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
 use serde_json::{Value, json};
@@ -101,7 +101,7 @@ fn kinds(notices: &[Value]) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         // The first page is taken; the second waits for a server that asks for an hour.
         let server = Server::start([Answer::Status(202), Answer::RetryAfter(503, 3_000)]).await;
@@ -176,7 +176,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         // Reports that are given back for each failure are dropped, where a return counts.
         let strict = Policy::new("^retryrmq.serve.alerts$", json!({"delivery-limit": 4}));
@@ -212,7 +212,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = Client::connect(vhost.url()).await.unwrap();
         let memory = BrokerMemory::new(client.clone(), STATE);

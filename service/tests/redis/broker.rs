@@ -6,13 +6,13 @@ use std::{
 };
 
 use retryrmq::{Client, types::FieldTable};
-use retryrmq_harness::{QueueType, brokers};
+use retryrmq_harness::{Matrix, QueueType, brokers};
 use retryrmq_serve::store::{Draft, Due, Kept, Outlet, Refusal, Store, Ticker, ToBroker};
 use tokio::sync::oneshot;
 
 use crate::{
     drafts::{kept, laden, many},
-    server::{eventually, on_every_kind},
+    server::{eventually, on_kinds},
 };
 
 struct Parking {
@@ -34,8 +34,11 @@ impl Outlet for Parking {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
-    on_every_kind(&[], |servers| async move {
-        for broker in brokers() {
+    on_kinds(&[], |servers| async move {
+        for broker in Matrix::of_this_run().choose(
+            "what_is_due_is_in_its_queue_and_what_has_none_is_given_up",
+            brokers(),
+        ) {
             let vhost = broker.vhost().await;
             let amqp = vhost.connect().await;
             amqp.declare("orders", QueueType::Quorum).await;
@@ -105,8 +108,10 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_is_full_does_not_stop_another() {
-    on_every_kind(&[], |servers| async move {
-        for broker in brokers() {
+    on_kinds(&[], |servers| async move {
+        for broker in
+            Matrix::of_this_run().choose("a_queue_that_is_full_does_not_stop_another", brokers())
+        {
             let vhost = broker.vhost().await;
             let amqp = vhost.connect().await;
             let mut arguments = retryrmq::types::FieldTable::default();

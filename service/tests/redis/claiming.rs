@@ -6,12 +6,12 @@ use retryrmq_serve::store::{Hold, Line, Store, Wish};
 
 use crate::{
     drafts::{all, kept, many},
-    server::{eventually, on_every_kind},
+    server::{eventually, on_kinds},
 };
 
 #[tokio::test]
 async fn no_two_replicas_have_one_message() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let (one, other) = (servers.store(), servers.store());
         one.keep(&many("orders", 2_000, Duration::ZERO))
             .await
@@ -35,7 +35,7 @@ async fn no_two_replicas_have_one_message() {
 
 #[tokio::test]
 async fn what_a_dead_replica_had_is_due_again_and_its_lease_is_worth_nothing() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let (dead, alive) = (servers.store_of_short_leases(), servers.store());
         dead.keep(&many("orders", 3, Duration::ZERO)).await.unwrap();
         let lost = dead.claim(&all()).await.unwrap();
@@ -69,7 +69,7 @@ async fn what_a_dead_replica_had_is_due_again_and_its_lease_is_worth_nothing() {
 
 #[tokio::test]
 async fn a_lease_is_extended_and_the_old_one_ends() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         store
             .keep(&many("orders", 1, Duration::ZERO))
@@ -96,7 +96,7 @@ async fn a_lease_is_extended_and_the_old_one_ends() {
 
 #[tokio::test]
 async fn what_is_given_back_is_due_after_the_pause() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         store
             .keep(&many("orders", 2, Duration::ZERO))
@@ -127,7 +127,7 @@ async fn what_is_given_back_is_due_after_the_pause() {
 
 #[tokio::test]
 async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let delays = [40, 10, 30, 20].map(Duration::from_millis);
         let batch: Vec<_> = delays
@@ -176,7 +176,7 @@ fn page() -> retryrmq_serve::store::Page {
 
 #[tokio::test]
 async fn a_line_on_hold_is_not_in_the_way_of_others() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         store
             .keep(&many("gone", 3_000, Duration::ZERO))
@@ -225,7 +225,7 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
 
 #[tokio::test]
 async fn a_year_is_not_too_long_and_the_next_is_told() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         assert_eq!(store.claim(&all()).await.unwrap().next, None);
         let year = Duration::from_secs(365 * 86_400);
@@ -247,7 +247,7 @@ async fn a_year_is_not_too_long_and_the_next_is_told() {
 
 #[tokio::test]
 async fn what_cannot_be_read_stays_and_hides_nothing() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let batch = many("orders", 3, Duration::ZERO);
         store.keep(&batch).await.unwrap();

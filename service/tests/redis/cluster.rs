@@ -10,7 +10,7 @@ use retryrmq_serve::store::{
 use crate::{
     crashing::waiting,
     drafts::{all, many},
-    server::{KINDS, Servers, available, eventually},
+    server::{Servers, available, eventually, kinds},
 };
 
 /// The server, by its number, that has the store's slot as its master.
@@ -53,7 +53,7 @@ async fn a_cluster_is_followed_through_moves_and_failovers() {
     if !available() {
         return;
     }
-    for kind in KINDS {
+    for kind in kinds("a_cluster_is_followed_through_moves_and_failovers") {
         let servers = Servers::new(kind);
         servers.tell("cluster", 0, &[]);
         let store = in_cluster(&servers, &[1, 2, 3, 4, 5, 6]);
@@ -133,7 +133,7 @@ async fn a_master_is_found_by_its_sentinels() {
     if !available() {
         return;
     }
-    for kind in KINDS {
+    for kind in kinds("a_master_is_found_by_its_sentinels") {
         let servers = Servers::new(kind);
         servers.start(0, &[]);
         let master = servers.address(0);

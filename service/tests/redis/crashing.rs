@@ -16,7 +16,7 @@ use retryrmq_serve::store::{
 
 use crate::{
     drafts::kept,
-    server::{Servers, eventually, on_every_kind},
+    server::{Servers, eventually, on_kinds},
 };
 
 /// Everything that waits.
@@ -110,7 +110,7 @@ async fn killed(servers: Servers, fsync: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_confirmed_survives_a_kill_with_a_sync_per_second() {
-    on_every_kind(&["appendfsync everysec"], |servers| async move {
+    on_kinds(&["appendfsync everysec"], |servers| async move {
         // Written is enough for a kill; and of Valkey nothing better can be had with this setting.
         let fsync = servers.kind() == "redis";
         killed(servers, fsync).await;
@@ -120,5 +120,5 @@ async fn what_was_confirmed_survives_a_kill_with_a_sync_per_second() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_confirmed_survives_a_kill_with_a_sync_per_write() {
-    on_every_kind(&["appendfsync always"], |servers| killed(servers, true)).await;
+    on_kinds(&["appendfsync always"], |servers| killed(servers, true)).await;
 }

@@ -7,14 +7,14 @@ use retryrmq_serve::store::{Arrival, Draft, Kept, Line, Store};
 
 use crate::{
     drafts::{all, draft, kept, laden, many},
-    server::on_every_kind,
+    server::on_kinds,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
 async fn a_message_comes_back_whole() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let body: Vec<u8> = (0..=255).cycle().take(300_000).collect();
         let message = Kept::new(Draft {
@@ -57,7 +57,7 @@ async fn a_message_comes_back_whole() {
 
 #[tokio::test]
 async fn an_empty_body_and_empty_names_are_kept() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let message = kept("", "", Duration::ZERO);
         store.keep(&[message]).await.unwrap();
@@ -70,7 +70,7 @@ async fn an_empty_body_and_empty_names_are_kept() {
 
 #[tokio::test]
 async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let first = kept("orders", "tick", HOUR);
         // The answer got lost, and the caller asks again.
@@ -125,7 +125,7 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
 /// It was published and handled, and whoever handled it published the same again; then its store could not be asked for a while.
 #[tokio::test]
 async fn what_comes_again_is_not_taken_for_one_that_may_be_published_already() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let life = |redelivered| {
             let draft = Draft {
@@ -149,7 +149,7 @@ async fn what_comes_again_is_not_taken_for_one_that_may_be_published_already() {
 
 #[tokio::test]
 async fn a_large_batch_is_kept_whole_and_counted_by_line() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let mut batch = many("orders", 700, HOUR);
         batch.extend(many("bills", 3, HOUR));
@@ -166,7 +166,7 @@ async fn a_large_batch_is_kept_whole_and_counted_by_line() {
 
 #[tokio::test]
 async fn stores_of_two_names_do_not_meet() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         use retryrmq_serve::store::redis::{Configuration, RedisStore};
         let named = |name: &str| {
             RedisStore::new(

@@ -6,7 +6,7 @@ use retryrmq_serve::store::{Cancelled, Id, Line, Page, Place, Store};
 
 use crate::{
     drafts::{all, kept, many},
-    server::on_every_kind,
+    server::on_kinds,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,7 +21,7 @@ fn page(from: Option<Place>, limit: usize, line: Option<&str>) -> Page {
 
 #[tokio::test]
 async fn what_waits_is_listed_by_time_page_by_page() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let empty = store.list(&page(None, 10, None)).await.unwrap();
         assert!(empty.messages.is_empty() && empty.next.is_none() && empty.total == 0);
@@ -68,7 +68,7 @@ async fn what_waits_is_listed_by_time_page_by_page() {
 
 #[tokio::test]
 async fn what_goes_while_it_is_listed_hides_nothing_behind_it() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let batch: Vec<_> = (1..=30)
             .map(|hour| kept("orders", &format!("{hour}"), HOUR * hour))
@@ -103,7 +103,7 @@ async fn what_goes_while_it_is_listed_hides_nothing_behind_it() {
 
 #[tokio::test]
 async fn one_is_found_whole_and_cancelled() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let batch = many("orders", 3, HOUR);
         store.keep(&batch).await.unwrap();
@@ -127,7 +127,7 @@ async fn one_is_found_whole_and_cancelled() {
 
 #[tokio::test]
 async fn what_is_being_published_is_not_cancelled() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         let batch = many("orders", 1, Duration::ZERO);
         store.keep(&batch).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     drafts::many,
-    server::{Servers, available, eventually, on_every_kind},
+    server::{Servers, available, eventually, on_kinds},
 };
 
 /// Notes how late each message is. Its publishing takes as long as a confirm of a quorum queue.
@@ -41,7 +41,7 @@ const SECONDS: usize = 10;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn lateness_at_five_thousand_a_second() {
-    on_every_kind(&["appendfsync always"], |servers| async move {
+    on_kinds(&["appendfsync always"], |servers| async move {
         let store = Arc::new(servers.store());
         let begun = Instant::now();
         // All of them wait before the first is due, spread evenly over the seconds from then on.
@@ -187,7 +187,7 @@ async fn a_million_that_waits_for_an_hour() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn bytes_per_message() {
-    on_every_kind(&["appendfsync everysec"], |servers| async move {
+    on_kinds(&["appendfsync everysec"], |servers| async move {
         let store = retryrmq_serve::store::redis::RedisStore::new(&retryrmq_serve::store::redis::Configuration {
             fsync: false,
             ..servers.configuration()

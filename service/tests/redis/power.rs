@@ -18,7 +18,7 @@ use retryrmq_serve::store::{
 use crate::{
     crashing::waiting,
     drafts::many,
-    server::{Servers, eventually, on_every_kind},
+    server::{Servers, eventually, on_kinds},
 };
 
 #[track_caller]
@@ -146,7 +146,7 @@ async fn cut(servers: Servers) {
 
 #[tokio::test]
 async fn what_was_confirmed_survives_a_power_cut_with_a_sync_per_second() {
-    on_every_kind(&["appendfsync everysec"], |servers| async move {
+    on_kinds(&["appendfsync everysec"], |servers| async move {
         if servers.kind() == "redis" {
             return cut(servers).await;
         }
@@ -162,5 +162,5 @@ async fn what_was_confirmed_survives_a_power_cut_with_a_sync_per_second() {
 
 #[tokio::test]
 async fn what_was_confirmed_survives_a_power_cut_with_a_sync_per_write() {
-    on_every_kind(&["appendfsync always"], cut).await;
+    on_kinds(&["appendfsync always"], cut).await;
 }

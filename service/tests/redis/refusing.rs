@@ -12,12 +12,12 @@ use retryrmq_serve::store::{
 
 use crate::{
     drafts::{all, kept, many},
-    server::{eventually, on_every_kind},
+    server::{eventually, on_kinds},
 };
 
 #[tokio::test]
 async fn settings_that_lose_messages_are_refused_with_the_line_to_change() {
-    on_every_kind(&["appendonly no"], |servers| async move {
+    on_kinds(&["appendonly no"], |servers| async move {
         let store = servers.store();
         let message = [kept("orders", "a", Duration::ZERO)];
         let why = store.keep(&message).await.unwrap_err();
@@ -46,7 +46,7 @@ async fn settings_that_lose_messages_are_refused_with_the_line_to_change() {
 
 #[tokio::test]
 async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
-    on_every_kind(&["maxmemory 100mb"], |servers| async move {
+    on_kinds(&["maxmemory 100mb"], |servers| async move {
         let store = servers.store();
         let first = many("orders", 500, Duration::ZERO);
         store.keep(&first).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
 
 #[tokio::test]
 async fn a_redis_that_comes_back_is_used_again() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         store
             .keep(&many("orders", 10, Duration::ZERO))
@@ -116,7 +116,7 @@ async fn a_redis_that_comes_back_is_used_again() {
 /// While it reads its file, it says that it has none. That is nothing for its operator to change.
 #[tokio::test]
 async fn a_redis_that_still_reads_its_file_is_waited_for() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = servers.store();
         store.health().await.unwrap();
         let fill = "for n = 1, 6000 do redis.call('set', KEYS[1] .. n, n) end";
@@ -148,7 +148,7 @@ async fn a_redis_that_still_reads_its_file_is_waited_for() {
 
 #[tokio::test]
 async fn a_redis_that_hangs_is_given_up() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = RedisStore::new(
             &Configuration {
                 timeout: Duration::from_millis(300),
@@ -172,7 +172,7 @@ async fn a_redis_that_hangs_is_given_up() {
 
 #[tokio::test]
 async fn replicas_that_are_not_there_are_missed() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let with = |replicas_fsync| {
             RedisStore::new(
                 &Configuration {
@@ -238,7 +238,7 @@ async fn replicas_that_are_not_there_are_missed() {
 
 #[tokio::test]
 async fn what_is_known_is_confirmed_only_when_it_is_as_safe_as_what_is_new() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let with = |replicas| {
             let configuration = Configuration {
                 replicas,
@@ -284,7 +284,7 @@ async fn what_is_known_is_confirmed_only_when_it_is_as_safe_as_what_is_new() {
 
 #[tokio::test]
 async fn logins_are_checked_and_no_password_is_printed() {
-    on_every_kind(&["requirepass hunter2"], |servers| async move {
+    on_kinds(&["requirepass hunter2"], |servers| async move {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         let store = RedisStore::new(
@@ -323,7 +323,7 @@ async fn a_user_needs_what_the_documentation_says_and_is_told_what_is_missing() 
     assert!(page.contains(PERMISSIONS), "the page says something else");
     let none = "user none on >hunter2 ~{retryrmq:/}:* +info";
     let full = format!("user full on >hunter2 ~{{retryrmq:* {PERMISSIONS}");
-    on_every_kind(&[none, &full], |servers| async move {
+    on_kinds(&[none, &full], |servers| async move {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "hunter2").unwrap();
         let user = |name: &str| {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use retryrmq_harness::{Matrix, test_name};
 use retryrmq_serve::store::redis::{Configuration, RedisStore};
 use tokio::time::{Instant, sleep};
 
@@ -36,20 +37,22 @@ pub(crate) fn available() -> bool {
     asked.status.success()
 }
 
-/// Runs a test on a server of each kind, which has these lines in its configuration.
-pub(crate) async fn on_every_kind<F: Future<Output = ()>>(
-    lines: &[&str],
-    test: impl Fn(Servers) -> F,
-) {
+/// Runs a test on a server of each kind in this run's matrix, which has these lines in its configuration.
+pub(crate) async fn on_kinds<T: Fn(Servers) -> F, F: Future<Output = ()>>(lines: &[&str], test: T) {
     if !available() {
         return;
     }
-    for kind in KINDS {
+    for kind in kinds(&test_name::<T>()) {
         eprintln!("on {kind}");
         let servers = Servers::new(kind);
         servers.start(0, lines);
         test(servers).await;
     }
+}
+
+/// The kinds of this run's matrix for the test of that name.
+pub(crate) fn kinds(test: &str) -> Vec<&'static str> {
+    Matrix::of_this_run().choose(test, KINDS.to_vec())
 }
 
 impl Servers {

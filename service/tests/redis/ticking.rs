@@ -14,7 +14,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     drafts::{draft, kept, many},
-    server::{eventually, on_every_kind},
+    server::{eventually, on_kinds},
 };
 
 /// Takes what it is given, but for some queues: `gone` is unroutable, `full` refuses, `stuck…` never answers, `slow` takes its time,
@@ -112,7 +112,7 @@ fn to(routing_key: &str, body: &str) -> Kept {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         // Each with a routing key of its own, and more than a ticker has in hand.
@@ -131,7 +131,7 @@ async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         for exchange in 0..5 {
@@ -162,7 +162,7 @@ async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messages() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         for number in 0..30 {
@@ -188,7 +188,7 @@ async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         let running = Running::start(&store, &outlet);
@@ -208,7 +208,7 @@ async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_replicas_bring_everything_back_once() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let (one, other) = (Arc::new(servers.store()), Arc::new(servers.store()));
         let outlet = Arc::new(Counter::default());
         let replicas = [
@@ -246,7 +246,7 @@ async fn two_replicas_bring_everything_back_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_in_trouble_does_not_stop_another() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         for queue in ["gone", "full", "stuck", "panics"] {
@@ -282,7 +282,7 @@ async fn a_queue_in_trouble_does_not_stop_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_confirm_outlasts_the_lease() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store_of_short_leases());
         let outlet = Arc::new(Counter::default());
         store.keep(&many("slow", 20, Duration::ZERO)).await.unwrap();
@@ -309,7 +309,7 @@ async fn a_slow_confirm_outlasts_the_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_published_while_redis_was_away_is_not_published_again() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         // Its leases run out meanwhile.
         let store = Arc::new(servers.store_of_short_leases());
         let outlet = Arc::new(Counter::default());
@@ -347,7 +347,7 @@ async fn what_was_published_while_redis_was_away_is_not_published_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_is_away_is_waited_for() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
         let outlet = Arc::new(Counter::default());
         *outlet.away.lock().unwrap() = true;
@@ -372,7 +372,7 @@ async fn a_broker_that_is_away_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_gives_out_nothing_twice() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let configuration = Configuration {
             name: "end".to_owned(),
             ..servers.configuration()

@@ -9,7 +9,7 @@ use retryrmq_serve::store::{
 
 use crate::{
     drafts::kept,
-    server::{KINDS, Servers, available, eventually},
+    server::{Servers, available, eventually, kinds},
 };
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn certificates_are_checked_on_both_sides() {
     if !available() {
         return;
     }
-    for kind in KINDS {
+    for kind in kinds("certificates_are_checked_on_both_sides") {
         let servers = Servers::new(kind);
         let folder = servers.tls();
         servers.start(0, &["tls-auth-clients yes"]);
@@ -120,7 +120,7 @@ async fn a_cluster_and_a_master_behind_sentinels_are_reached_over_tls() {
     if !available() {
         return;
     }
-    for kind in KINDS {
+    for kind in kinds("a_cluster_and_a_master_behind_sentinels_are_reached_over_tls") {
         let servers = Servers::new(kind);
         let folder = servers.tls();
         let tls = Tls {

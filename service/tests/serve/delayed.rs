@@ -18,7 +18,7 @@ use retryrmq_harness::{
         options::{BasicAckOptions, BasicPublishOptions, ExchangeDeclareOptions, QueueBindOptions},
         types::{AMQPValue, FieldTable, ShortString},
     },
-    on_every_broker, on_every_broker_where,
+    on_brokers, on_every_broker, on_every_broker_where,
 };
 use retryrmq_serve::store::{Page, Store, redis::RedisStore};
 use tokio::{process::Command, task::AbortHandle};
@@ -256,7 +256,7 @@ async fn is_published_when_due(vhost: &Vhost, file: &Path) {
 
 #[tokio::test]
 async fn what_is_published_with_a_delay_waits_in_the_broker_and_comes_when_it_is_due() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let file = policy(POLICY);
         is_published_when_due(&vhost, file.path()).await;
@@ -266,7 +266,7 @@ async fn what_is_published_with_a_delay_waits_in_the_broker_and_comes_when_it_is
 
 #[tokio::test]
 async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancelled_by_id() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !available() {
             return;
         }
@@ -340,7 +340,7 @@ async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancell
 
 #[tokio::test]
 async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_while() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(1s)\"\n");
@@ -390,7 +390,7 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
 
 #[tokio::test]
 async fn what_waits_for_the_last_section_is_parked_when_due_also_after_a_restart_without_it() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -413,7 +413,7 @@ async fn what_waits_for_the_last_section_is_parked_when_due_also_after_a_restart
 
 #[tokio::test]
 async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wait_is_parked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         shop(&amqp, "shop").await;
@@ -447,7 +447,7 @@ async fn what_a_publisher_passes_on_shortens_no_wait_and_what_is_too_large_to_wa
 
 #[tokio::test]
 async fn an_exchange_of_another_type_is_in_nobody_elses_way() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         shop(&amqp, "shop").await;
@@ -569,7 +569,7 @@ async fn and_the_plugin_does_the_same_with_them() {
 
 #[tokio::test]
 async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         shop(&amqp, "shop").await;

@@ -1,6 +1,6 @@
 //! Probes, replicas that die, brokers that die, and the end.
 
-use retryrmq_harness::{QueueType, eventually, on_every_broker};
+use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use crate::stage::{
     INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, program, take,
@@ -8,7 +8,7 @@ use crate::stage::{
 
 #[tokio::test]
 async fn probes_and_metrics_say_how_it_is() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let replica = Replica::start(&vhost, None).await;
         assert_eq!(replica.page("/healthz").await, (200, "ok\n".to_owned()));
@@ -77,7 +77,7 @@ async fn a_broker_that_is_not_there_is_waited_for_and_the_end_is_heard_meanwhile
 
 #[tokio::test]
 async fn the_end_leaves_nothing_in_the_intake_that_was_on_its_way() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
@@ -106,7 +106,7 @@ async fn the_end_leaves_nothing_in_the_intake_that_was_on_its_way() {
 
 #[tokio::test]
 async fn a_broker_that_is_killed_costs_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             eprintln!("skipped: this broker cannot be killed");
             return;

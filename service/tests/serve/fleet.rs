@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use retryrmq_harness::{Ledger, QueueType, eventually, on_every_broker};
+use retryrmq_harness::{Ledger, QueueType, eventually, on_brokers};
 
 use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, Seen, declare, id, policy, take};
 
@@ -26,7 +26,7 @@ fn attempts_of(name: &str) -> usize {
 
 #[tokio::test]
 async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -115,7 +115,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
 
 #[tokio::test]
 async fn a_body_of_sixteen_mebibytes_comes_back_whole() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);

@@ -8,7 +8,7 @@ use retryrmq_harness::{
         options::{BasicPublishOptions, QueueBindOptions},
         types::{AMQPValue, FieldArray, FieldTable},
     },
-    on_every_broker,
+    on_brokers,
 };
 use serde_json::json;
 
@@ -59,7 +59,7 @@ fn forged(name: &str) -> BasicProperties {
 
 #[tokio::test]
 async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(100ms, retries=9)\"\n");
@@ -125,7 +125,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
 
 #[tokio::test]
 async fn what_leaves_a_parking_queue_is_not_retried_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let _replica = Replica::start(&vhost, None).await;
@@ -146,7 +146,7 @@ async fn what_leaves_a_parking_queue_is_not_retried_again() {
 
 #[tokio::test]
 async fn an_exchange_of_that_name_that_clients_may_publish_to_is_refused() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let path = format!("exchanges/{}/{DEAD}", vhost.name());
         let open = json!({"type": "fanout", "durable": true, "internal": false});
@@ -167,7 +167,7 @@ async fn an_exchange_of_that_name_that_clients_may_publish_to_is_refused() {
 /// A copy could have their names only as they were mended, and would go to other queues, or be taken for another message.
 #[tokio::test]
 async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_copy() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         delayed::shop(&amqp, "shop").await;

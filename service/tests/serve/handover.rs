@@ -8,7 +8,7 @@ use retryrmq_harness::{
         options::{BasicPublishOptions, QueueBindOptions},
         types::{AMQPValue, FieldArray, FieldTable},
     },
-    on_every_broker, on_every_broker_where, on_every_queue_type,
+    on_brokers, on_brokers_where, on_queue_types,
 };
 
 use crate::stage::{
@@ -97,7 +97,7 @@ async fn publish_all(amqp: &Amqp, queue: &str) {
 
 #[tokio::test]
 async fn what_is_handed_over_is_parked_as_its_client_would_have_parked_it() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -169,7 +169,7 @@ async fn what_is_handed_over_is_parked_as_its_client_would_have_parked_it() {
 
 #[tokio::test]
 async fn a_rule_may_ask_for_the_type_of_the_error() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let rules = "[[rules]]\nerror_type = \"*Gone\"\nend = \"drop\"\n[[rules]]\nerror_type = \"Time*\"\nend = \"park\"\n";
@@ -202,7 +202,7 @@ async fn a_rule_may_ask_for_the_type_of_the_error() {
 /// As with the rules of a consumer: what was put off has no error, and an earlier one says nothing of it.
 #[tokio::test]
 async fn a_rule_for_an_error_is_not_about_what_is_put_off_later() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let rule = "[[rules]]\nerror_type = \"Time*\"\nretry = \"fixed(100ms, max_age=2s)\"\n";
@@ -230,7 +230,7 @@ async fn a_rule_for_an_error_is_not_about_what_is_put_off_later() {
 
 #[tokio::test]
 async fn nothing_is_lost_while_clients_and_services_come_and_go() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -284,7 +284,7 @@ async fn nothing_is_lost_while_clients_and_services_come_and_go() {
 
 #[tokio::test]
 async fn without_the_service_the_consumer_is_refused_and_later_keeps_what_fails() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let (management, user) = (broker.management(), format!("hands-{}", vhost.name()));
@@ -344,7 +344,7 @@ async fn without_the_service_the_consumer_is_refused_and_later_keeps_what_fails(
 
 #[tokio::test]
 async fn what_is_forged_reaches_no_queue_and_makes_none() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let _replica = Replica::start(&vhost, None).await;
@@ -439,7 +439,7 @@ fn crashed(queue: &str, name: &str) -> BasicProperties {
 /// As a broker with a limit for all queues does while a service crashes again and again.
 #[tokio::test]
 async fn what_a_broker_gives_up_in_a_queue_of_the_service_belongs_to_the_queue_that_it_failed_in() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let replica = Replica::start(&vhost, None).await;
@@ -499,7 +499,7 @@ fn forged_death(queue: &str) -> AMQPValue {
 
 #[tokio::test]
 async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next_one() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
@@ -565,7 +565,7 @@ async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next
 
 #[tokio::test]
 async fn what_is_handed_over_for_a_queue_that_does_not_answer_is_held_like_a_dead_letter() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");

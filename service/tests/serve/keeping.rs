@@ -11,13 +11,13 @@ use retryrmq_harness::{
         BasicProperties,
         types::{AMQPValue, FieldTable, ShortString},
     },
-    on_every_broker,
+    on_brokers,
 };
 use retryrmq_serve::store::{Store, redis::RedisStore};
 use rustix::process::Signal;
 
 use crate::{
-    server::{KINDS, Servers, available, on_every_kind},
+    server::{KINDS, Servers, available, on_kinds},
     stage::{INTAKE, Native, PATIENCE, Replica, declare, id, policy, program, take, text},
 };
 
@@ -69,9 +69,9 @@ fn one_server(kind: &'static str, lines: &[&str]) -> Option<Servers> {
 
 #[tokio::test]
 async fn what_fails_waits_in_redis_comes_back_to_its_own_queue_and_is_parked_when_spent() {
-    on_every_kind(&[], |servers| async move {
+    on_kinds(&[], |servers| async move {
         let servers = Arc::new(servers);
-        on_every_broker(|broker| {
+        on_brokers(|broker| {
             let servers = Arc::clone(&servers);
             async move {
                 let vhost = broker.vhost().await;
@@ -154,7 +154,7 @@ async fn what_fails_waits_in_redis_comes_back_to_its_own_queue_and_is_parked_whe
 
 #[tokio::test]
 async fn redis_and_a_replica_that_are_killed_lose_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(servers) = one_server(KINDS[0], &[]) else {
             return;
         };
@@ -230,7 +230,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
 #[tokio::test]
 async fn of_messages_that_are_alike_every_one_comes_back() {
     const TICKS: usize = 40;
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(servers) = one_server(KINDS[0], &[]) else {
             return;
         };
@@ -268,7 +268,7 @@ async fn of_messages_that_are_alike_every_one_comes_back() {
 
 #[tokio::test]
 async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(servers) = one_server(KINDS[0], &[]) else {
             return;
         };
@@ -341,7 +341,7 @@ async fn a_store_that_would_lose_messages_ends_the_start() {
 
 #[tokio::test]
 async fn a_reload_never_changes_the_store() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(servers) = one_server(KINDS[0], &[]) else {
             return;
         };

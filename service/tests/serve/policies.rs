@@ -1,8 +1,7 @@
 //! What the policy file says, and how it changes.
 
 use retryrmq_harness::{
-    QueueType, Version, eventually, lapin::types::FieldTable, on_every_broker,
-    on_every_broker_where,
+    QueueType, Version, eventually, lapin::types::FieldTable, on_brokers, on_brokers_where,
 };
 use rustix::process::Signal;
 
@@ -62,7 +61,7 @@ async fn the_example_is_a_file_that_can_be_read() {
 
 #[tokio::test]
 async fn rules_choose_by_queue_routing_key_header_and_reason() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -130,7 +129,7 @@ async fn rules_choose_by_queue_routing_key_header_and_reason() {
 
 #[tokio::test]
 async fn what_a_full_queue_pushed_out_and_what_came_back_too_often_is_parked() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let _replica = Replica::start(&vhost, None).await;
@@ -174,7 +173,7 @@ async fn what_a_full_queue_pushed_out_and_what_came_back_too_often_is_parked() {
 
 #[tokio::test]
 async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
@@ -228,7 +227,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
 
 #[tokio::test]
 async fn two_services_with_different_policies_say_so_until_they_agree() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
             let vhost = broker.vhost().await;

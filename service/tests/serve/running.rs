@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq_harness::{QueueType, Vhost, on_every_broker};
+use retryrmq_harness::{QueueType, Vhost, on_brokers};
 use retryrmq_serve::Book;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn read(name: &str) -> String {
 
 #[tokio::test]
 async fn systemd_is_told_that_it_is_ready_lives_and_ends() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
@@ -304,7 +304,7 @@ async fn fails_at_a_rate(vhost: &Vhost, time: Duration) {
 
 #[tokio::test]
 async fn forty_failures_a_second_with_five_delays_all_come_back_and_none_early() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         fails_at_a_rate(&vhost, Duration::from_secs(5)).await;
     })
@@ -315,7 +315,7 @@ async fn forty_failures_a_second_with_five_delays_all_come_back_and_none_early()
 #[tokio::test]
 #[ignore = "takes ten minutes"]
 async fn forty_failures_a_second_for_ten_minutes() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         fails_at_a_rate(&vhost, Duration::from_secs(600)).await;
     })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use retryrmq_harness::{Policy, QueueType, eventually, on_every_broker};
+use retryrmq_harness::{Policy, QueueType, eventually, on_brokers};
 
 use crate::{
     hook::Server,
@@ -57,7 +57,7 @@ async fn speaker(replicas: &[Replica]) -> usize {
 
 #[tokio::test]
 async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let server = Server::start([]).await;
@@ -135,7 +135,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
 
 #[tokio::test]
 async fn a_queue_without_a_consumer_is_told_once_the_file_says_so() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let server = Server::start([]).await;
@@ -161,7 +161,7 @@ async fn a_queue_without_a_consumer_is_told_once_the_file_says_so() {
 #[tokio::test]
 async fn what_the_queues_of_the_alerts_let_go_of_is_not_told_where_a_policy_dead_letters_everything()
  {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         const STATE: &str = "retryrmq.serve.alerts.state";
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use retryrmq_harness::{
     Broker, Node, Permissions, Policy, QueueType, eventually,
     lapin::{options::BasicRejectOptions, types::FieldTable},
-    on_every_broker, on_every_broker_where,
+    on_brokers, on_brokers_where,
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ const POLICY: &str = "[defaults]\nretry = \"fixed(1h)\"\n";
 
 #[tokio::test]
 async fn what_died_in_a_queue_that_is_gone_is_parked_with_that_reason() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -50,7 +50,7 @@ async fn what_died_in_a_queue_that_is_gone_is_parked_with_that_reason() {
 
 #[tokio::test]
 async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy(POLICY);
@@ -124,7 +124,7 @@ async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_missing_permission_is_a_sentence_and_what_needs_it_is_kept() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let (management, user) = (broker.management(), format!("serve-{}", vhost.name()));
@@ -172,7 +172,7 @@ async fn a_missing_permission_is_a_sentence_and_what_needs_it_is_kept() {
 /// Each loss brings it once more, and the first copy is written before the client learns of the alarm.
 #[tokio::test]
 async fn what_an_alarm_holds_up_is_there_twice_at_most_however_often_its_channel_is_lost() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let amqp = node.connect().await;
         let file = policy(POLICY);
@@ -243,7 +243,7 @@ async fn until_unsettled(node: &Node, queue: &str, unsettled: &str) {
 /// What is to be parked of the messages with a delay is tried as what is to wait is.
 #[tokio::test]
 async fn what_an_alarm_keeps_from_being_parked_is_parked_twice_at_most() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let amqp = node.connect().await;
         let file = policy("[delayed.orders]\nto = \"shop\"\n");
@@ -280,7 +280,7 @@ async fn what_an_alarm_keeps_from_being_parked_is_parked_twice_at_most() {
 
 #[tokio::test]
 async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let amqp = node.connect().await;
         let file = policy("[delayed.orders]\nto = \"shop\"\n");

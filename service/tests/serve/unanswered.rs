@@ -5,7 +5,7 @@ use std::time::Duration;
 use retryrmq_harness::{
     Amqp, Broker, QueueType, Vhost, eventually,
     lapin::{options::BasicPublishOptions, types::AMQPValue},
-    on_every_broker_where,
+    on_brokers_where,
 };
 
 use crate::{
@@ -33,7 +33,7 @@ async fn soon(amqp: &Amqp, exchange: &str, key: &str) {
 /// A quorum queue without a leader confirms nothing: as its server that stands still.
 #[tokio::test]
 async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         for queue in ["stuck", "still", "fine"] {
@@ -64,7 +64,7 @@ async fn exchanges_behind_which_nothing_answers_hold_up_no_other() {
 /// One of the two may have the name of the other.
 #[tokio::test]
 async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("orders", QueueType::Quorum).await;
@@ -94,7 +94,7 @@ async fn a_queue_that_does_not_answer_holds_up_no_exchange_of_its_name() {
 /// Each try waits twice as long as the one before.
 #[tokio::test]
 async fn the_end_waits_for_no_queue_that_does_not_answer() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("stuck", QueueType::Quorum).await;

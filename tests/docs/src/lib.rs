@@ -6,6 +6,7 @@
 //!                    ─► snippets    a snippet is what its source says; anything else is parsed, or run by cli/tests/command/pages.rs
 //!                    ─► book        the pages of docs/SUMMARY.md as sources of mdBook
 //!                       site        the links and anchors of what mdBook made
+//!            ─► test_names         where each test runs, as the table in tests/README.md says
 //! ```
 
 pub mod book;
@@ -14,3 +15,4 @@ pub mod page;
 pub mod repository;
 pub mod site;
 pub mod snippets;
+pub mod test_names;

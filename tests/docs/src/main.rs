@@ -1,14 +1,20 @@
-//! `retryrmq-docs check`, `renew`, `book FOLDER`, `site FOLDER`: see the library.
+//! `retryrmq-docs check`, `renew`, `ran FOLDER`, `book FOLDER`, `site FOLDER`: see the library.
 
 use std::{env, path::Path, process::ExitCode};
 
-use retryrmq_docs::{book, links, site, snippets};
+use retryrmq_docs::{book, links, site, snippets, test_names};
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let faults = match words[..] {
-        ["check"] => [links::faults(), snippets::faults(), book::faults()].concat(),
+        ["check"] => [
+            links::faults(),
+            snippets::faults(),
+            book::faults(),
+            test_names::faults(),
+        ]
+        .concat(),
         ["renew"] => match snippets::renew() {
             Ok(changed) => {
                 for path in changed {
@@ -16,6 +22,10 @@ fn main() -> ExitCode {
                 }
                 snippets::faults()
             }
+            Err(why) => vec![why],
+        },
+        ["ran", folder] => match test_names::not_run(Path::new(folder)) {
+            Ok(silent) => silent,
             Err(why) => vec![why],
         },
         ["book", folder] => book::write(Path::new(folder)).err().into_iter().collect(),
@@ -27,7 +37,10 @@ fn main() -> ExitCode {
             );
             faults
         }
-        _ => vec!["usage: retryrmq-docs check | renew | book FOLDER | site FOLDER".to_owned()],
+        _ => vec![
+            "usage: retryrmq-docs check | renew | ran FOLDER | book FOLDER | site FOLDER"
+                .to_owned(),
+        ],
     };
     for fault in &faults {
         eprintln!("{fault}");

@@ -1,12 +1,12 @@
 //! Support for the tests that need a real RabbitMQ.
 //!
-//! A test names what it wants to see and gets it on every broker that `tests/broker/with-brokers` started:
+//! A test names what it wants to see and gets it on the brokers that `tests/broker/with-brokers` started:
 //!
 //! ```no_run
-//! use retryrmq_harness::on_every_queue_type;
+//! use retryrmq_harness::on_queue_types;
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! on_every_queue_type(|broker, queue_type| async move {
+//! on_queue_types(|broker, queue_type| async move {
 //!     let vhost = broker.vhost().await; // its own, so that no other test is met
 //!     let amqp = vhost.connect().await;
 //!     amqp.declare("orders", queue_type).await;
@@ -25,11 +25,11 @@ mod broker;
 mod control;
 mod cut_proxy;
 mod eventually;
-mod everywhere;
 pub mod fuzz;
 pub mod hostile;
 mod ledger;
 mod management;
+mod matrix;
 mod message;
 mod node;
 mod queue_type;
@@ -40,10 +40,13 @@ pub use amqp::Amqp;
 pub use broker::{Broker, Tls, brokers};
 pub use cut_proxy::{CutProxy, Direction};
 pub use eventually::{Sight, eventually};
-pub use everywhere::{on_every_broker, on_every_broker_where, on_every_queue_type, words};
 pub use lapin;
 pub use ledger::{Ledger, Report};
 pub use management::{ConnectionInfo, Management, ManagementError, Permissions, Policy, QueueInfo};
+pub use matrix::{
+    Matrix, name_hash, on_brokers, on_brokers_where, on_every_broker, on_every_broker_where,
+    on_every_queue_type, on_queue_types, record_cell, test_name, words,
+};
 pub use message::Message;
 pub use node::Node;
 pub use queue_type::QueueType;

@@ -1,7 +1,8 @@
 //! Brokers that are killed and networks that break, and tests that fail.
 
 use retryrmq_harness::{
-    Amqp, CutProxy, Direction, Ledger, QueueType, Version, brokers, eventually, on_every_broker,
+    Amqp, CutProxy, Direction, Ledger, QueueType, Version, brokers, eventually, on_brokers,
+    on_every_broker,
 };
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ async fn a_node_of_ones_own_is_killed_and_comes_back_with_its_data_while_the_oth
 
 #[tokio::test]
 async fn a_node_can_be_given_settings() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given and has the settings it has");
         }
@@ -104,7 +105,7 @@ async fn nodes_form_a_cluster_and_a_quorum_queue_survives_one_of_them() {
 
 #[tokio::test]
 async fn a_cut_connection_ends_and_a_new_one_is_let_through() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let proxy = CutProxy::to(vhost.url()).await;
         for harm in [CutProxy::cut, CutProxy::close] {
@@ -128,7 +129,7 @@ async fn a_cut_connection_ends_and_a_new_one_is_let_through() {
 
 #[tokio::test]
 async fn a_connection_can_be_cut_within_a_frame() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let direct = vhost.connect().await;
         direct.declare("orders", QueueType::Classic).await;
@@ -150,7 +151,7 @@ async fn a_connection_can_be_cut_within_a_frame() {
 
 #[tokio::test]
 async fn a_proxy_to_several_nodes_takes_the_next_that_is_there() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let nobody = "amqp://127.0.0.1:1/";
         let proxy = CutProxy::to_any(&[vhost.url(), nobody]).await;
@@ -164,7 +165,7 @@ async fn a_proxy_to_several_nodes_takes_the_next_that_is_there() {
 
 #[tokio::test]
 async fn what_a_stall_held_back_arrives_when_it_ends() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let direct = vhost.connect().await;
         direct.declare("orders", QueueType::Classic).await;
@@ -203,7 +204,7 @@ async fn what_a_stall_held_back_arrives_when_it_ends() {
 
 #[tokio::test]
 async fn a_delayed_answer_comes_no_sooner_than_the_delay() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let delay = Duration::from_millis(300);
         let vhost = broker.vhost().await;
         let proxy = CutProxy::to(vhost.url()).await;
@@ -219,7 +220,7 @@ async fn a_delayed_answer_comes_no_sooner_than_the_delay() {
 
 #[tokio::test]
 async fn the_books_balance_over_a_cut() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let direct = vhost.connect().await;
         direct.declare("orders", QueueType::Quorum).await;

@@ -3,8 +3,8 @@
 use retryrmq_harness::lapin::BasicProperties;
 use retryrmq_harness::lapin::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    Permissions, Policy, QueueType, Version, Vhost, eventually, on_every_broker,
-    on_every_broker_where, on_every_queue_type,
+    Permissions, Policy, QueueType, Version, Vhost, eventually, on_brokers, on_brokers_where,
+    on_queue_types,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn the_broker_is_the_version_it_is_said_to_be() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let overview = broker.management().overview().await.unwrap();
         assert_eq!(overview["rabbitmq_version"], broker.version().to_string());
     })
@@ -22,7 +22,7 @@ async fn the_broker_is_the_version_it_is_said_to_be() {
 
 #[tokio::test]
 async fn messages_come_back_as_they_were_published() {
-    on_every_queue_type(|broker, queue_type| async move {
+    on_queue_types(|broker, queue_type| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("orders", queue_type).await;
@@ -56,7 +56,7 @@ async fn messages_come_back_as_they_were_published() {
 
 #[tokio::test]
 async fn a_declaration_with_other_arguments_is_refused_and_the_connection_lives_on() {
-    on_every_queue_type(|broker, queue_type| async move {
+    on_queue_types(|broker, queue_type| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("orders", queue_type).await;
@@ -77,7 +77,7 @@ async fn a_declaration_with_other_arguments_is_refused_and_the_connection_lives_
 
 #[tokio::test]
 async fn two_vhosts_do_not_meet_and_are_gone_afterwards() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let (one, other) = (broker.vhost().await, broker.vhost().await);
         one.connect()
             .await
@@ -94,7 +94,7 @@ async fn two_vhosts_do_not_meet_and_are_gone_afterwards() {
 
 #[tokio::test]
 async fn the_management_interface_tells_type_arguments_and_counts() {
-    on_every_queue_type(|broker, queue_type| async move {
+    on_queue_types(|broker, queue_type| async move {
         let vhost = broker.vhost().await;
         assert!(vhost.queue("orders").await.is_none());
         let amqp = vhost.connect().await;
@@ -120,7 +120,7 @@ async fn the_management_interface_tells_type_arguments_and_counts() {
 
 #[tokio::test]
 async fn a_policy_applies_and_an_unknown_one_is_refused_in_words() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare("orders", QueueType::Quorum).await;
@@ -145,7 +145,7 @@ async fn a_policy_applies_and_an_unknown_one_is_refused_in_words() {
 
 #[tokio::test]
 async fn a_user_may_do_what_it_is_permitted_and_nothing_else() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         vhost
             .connect()
@@ -178,7 +178,7 @@ async fn a_user_may_do_what_it_is_permitted_and_nothing_else() {
 
 #[tokio::test]
 async fn a_connection_can_be_found_and_closed_by_an_operator() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let connection = eventually(SOON, "the connection is listed", || async {
@@ -205,7 +205,7 @@ async fn a_connection_can_be_found_and_closed_by_an_operator() {
 
 #[tokio::test]
 async fn a_vhost_can_have_a_default_queue_type() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
             let vhost = Vhost::with_default_queue_type(&broker, QueueType::Quorum).await;

@@ -1,6 +1,6 @@
 //! The TLS listener that the brokers are given, tried from the socket up, since the plain client here knows no TLS.
 
-use retryrmq_harness::on_every_broker;
+use retryrmq_harness::on_brokers;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 #[tokio::test]
 async fn amqp_is_served_over_tls_with_a_certificate_of_the_named_authority() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let Some(tls) = broker.tls() else {
             return eprintln!("skipped: {broker} has no TLS listener that is known");
         };

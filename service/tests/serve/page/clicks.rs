@@ -1,6 +1,6 @@
 //! The page in a real browser.
 
-use retryrmq_harness::{QueueType, Version, on_every_broker_where};
+use retryrmq_harness::{QueueType, Version, on_brokers_where};
 
 use super::{Visitor, depth, people};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 
 #[tokio::test]
 async fn in_a_real_browser_somebody_replays_with_clicks_and_nothing_is_wider_than_a_phone() {
-    on_every_broker_where(|broker| broker.version() >= Version::V4_3, |broker| async move {
+    on_brokers_where(|broker| broker.version() >= Version::V4_3, |broker| async move {
         let Some(mut browser) = Browser::start().await else {
             eprintln!("skipped: there is no Chromium here (apt-get install chromium)");
             return;

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use retryrmq::Client;
-use retryrmq_harness::{
-    Amqp, QueueType, Version, eventually, on_every_broker, on_every_broker_where,
-};
+use retryrmq_harness::{Amqp, QueueType, Version, eventually, on_brokers, on_brokers_where};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use super::{Visitor, depth, link, people, value_of};
@@ -13,7 +11,7 @@ use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let folder = tempfile::tempdir().unwrap();
@@ -65,7 +63,7 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
 
 #[tokio::test]
 async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queue() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let folder = tempfile::tempdir().unwrap();
@@ -116,7 +114,7 @@ async fn a_job_finds_what_waits_by_an_earlier_policy_and_leaves_what_has_no_queu
 
 #[tokio::test]
 async fn a_browser_that_goes_away_doubles_nothing() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         const MANY: usize = 1_000;
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
@@ -177,7 +175,7 @@ async fn a_browser_that_goes_away_doubles_nothing() {
 
 #[tokio::test]
 async fn the_end_of_the_service_leaves_nothing_in_two_places() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let folder = tempfile::tempdir().unwrap();
@@ -231,7 +229,7 @@ async fn who_looks_too_often_through_what_waits_is_told() {
     let counts = |broker: &retryrmq_harness::Broker| {
         broker.version() >= Version::V4_0 && broker.version() < Version::V4_3
     };
-    on_every_broker_where(counts, |broker| async move {
+    on_brokers_where(counts, |broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let folder = tempfile::tempdir().unwrap();

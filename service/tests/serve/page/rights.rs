@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use retryrmq::{Client, Failed, Failure, Outcome, ParkReason};
-use retryrmq_harness::{QueueType, on_every_broker};
+use retryrmq_harness::{QueueType, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
 use crate::stage::{Native, Replica, declare, id, policy, text};
@@ -38,7 +38,7 @@ fn metrics_in(file: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let folder = tempfile::tempdir().unwrap();

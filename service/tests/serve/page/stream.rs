@@ -1,14 +1,14 @@
 //! The page and the stream of the history.
 
 use retryrmq::Client;
-use retryrmq_harness::{QueueType, Version, on_every_broker, on_every_broker_where};
+use retryrmq_harness::{QueueType, Version, on_brokers, on_brokers_where};
 
 use super::Visitor;
 use crate::stage::{Native, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_stream_that_was_made_anew_is_read_again() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         let file = policy("[defaults]\nrejected = \"park\"\n");
@@ -40,7 +40,7 @@ async fn a_stream_that_was_made_anew_is_read_again() {
 
 #[tokio::test]
 async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
-    on_every_broker_where(
+    on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
             let vhost = broker.vhost().await;

@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, on_brokers_where};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -13,7 +13,7 @@ const WHILE: Duration = Duration::from_secs(15);
 /// Fact 56. On a cluster of two, in one life of it.
 #[tokio::test]
 async fn a_quorum_queue_keeps_what_a_cancelled_consumer_on_a_killed_node_held() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let (leader, other) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
         other.join(&leader).await;
         let amqp = leader.connect().await;

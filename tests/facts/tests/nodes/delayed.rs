@@ -6,7 +6,7 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
 };
 use lapin::types::{AMQPValue, FieldTable, ShortString};
-use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, QueueType, eventually, on_brokers_where};
 use std::time::Duration;
 
 const MESSAGES: u32 = 20;
@@ -72,7 +72,7 @@ async fn delay(amqp: &Amqp) {
 /// written later, too. So it is written here.
 #[tokio::test]
 async fn what_the_plugin_was_sent_survives_a_kill_when_the_log_of_mnesia_is_written() {
-    on_every_broker_where(Broker::may_have_delayed_messages, |broker| async move {
+    on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker
             .own_node(&["plugins = rabbitmq_delayed_message_exchange"])
             .await;

@@ -2,7 +2,7 @@
 
 use lapin::options::BasicRejectOptions;
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, Vhost, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, Vhost, on_brokers_where};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,7 +16,7 @@ const DELAY: Duration = Duration::from_secs(12);
 /// Facts 9, 10, 41 and 42, in one life of a node because a restart is what takes time.
 #[tokio::test]
 async fn what_a_killed_broker_remembers() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
         let vhost = node.vhost().await;
         let amqp = vhost.connect().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lapin::types::{AMQPValue, FieldTable};
 use retryrmq_facts::*;
-use retryrmq_harness::{Broker, Node, QueueType, Version, eventually, on_every_broker_where};
+use retryrmq_harness::{Broker, Node, QueueType, Version, eventually, on_brokers_where};
 
 /// How long a member that came late may take to follow, and then to lead.
 const LONG: Duration = Duration::from_secs(240);
@@ -16,7 +16,7 @@ async fn what_is_due_in_a_queue_whose_leader_came_late_stays_until_another_leads
     let suits = |broker: &Broker| {
         broker.is_controllable() && !(Version::V4_0..Version::V4_3).contains(&broker.version())
     };
-    on_every_broker_where(suits, |broker| async move {
+    on_brokers_where(suits, |broker| async move {
         let (one, other, late) = tokio::join!(
             broker.own_node(&[]),
             broker.own_node(&[]),

@@ -5,7 +5,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, QueueType, Version, eventually, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, QueueType, Version, eventually, on_brokers_where};
 
 /// A passive declaration: messages and consumers, or the refusal.
 async fn look(amqp: &Amqp, queue: &str) -> lapin::Result<(u32, u32)> {
@@ -24,7 +24,7 @@ async fn look(amqp: &Amqp, queue: &str) -> lapin::Result<(u32, u32)> {
 /// as a majority is away.
 #[tokio::test]
 async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let (near, far) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
         far.join(&near).await;
         let (here, there) = tokio::join!(near.connect(), far.connect());
@@ -87,7 +87,7 @@ async fn a_quorum_queue_without_a_leader_is_taken_for_empty_and_only_a_get_tells
 /// Fact 81. RabbitMQ 4.3 finds out by waiting for longer than anybody listens where it does not know that the node is stopped.
 #[tokio::test]
 async fn a_classic_queue_whose_node_is_stopped_is_not_found_in_other_words() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let (near, far) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
         far.join(&near).await;
         let (here, there) = tokio::join!(near.connect(), far.connect());

@@ -5,7 +5,7 @@ use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::{Channel, Consumer};
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, eventually, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, Node, QueueType, Version, eventually, on_brokers_where};
 use tokio::time::timeout;
 
 const LARGEST: usize = 1_000;
@@ -13,7 +13,7 @@ const LARGEST: usize = 1_000;
 /// Facts 22, 26, 42 and 83, in one life of a node because its start is what takes time.
 #[tokio::test]
 async fn what_a_broker_does_when_it_has_waited_long_enough() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker
             .own_node(&[&format!("max_message_size = {LARGEST}")])
             .await;

@@ -2,13 +2,13 @@
 
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
 use retryrmq_facts::*;
-use retryrmq_harness::{Amqp, Broker, on_every_broker_where};
+use retryrmq_harness::{Amqp, Broker, on_brokers_where};
 use std::time::Duration;
 
 /// Fact 60. Two nodes of a cluster that nobody named, and a third that stands alone.
 #[tokio::test]
 async fn an_exclusive_queue_is_known_in_its_cluster_and_virtual_host_only() {
-    on_every_broker_where(Broker::is_controllable, |broker| async move {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
         let (one, other) = tokio::join!(broker.own_node(&[]), broker.own_node(&[]));
         other.join(&one).await;
         let (at_one, at_other) = (one.connect().await, other.connect().await);

@@ -11,7 +11,7 @@ use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::trouble::Trouble;
-use retryrmq_harness::{Node, QueueType, on_every_broker};
+use retryrmq_harness::{Node, QueueType, on_brokers};
 use std::time::Duration;
 
 const KILLS: usize = 3;
@@ -21,7 +21,7 @@ pub(crate) const SETTLING: Duration = Duration::from_secs(4);
 /// One after the other, because there is one node for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given and must not be killed");
         }

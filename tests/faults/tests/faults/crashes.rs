@@ -5,13 +5,13 @@ use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::trouble::Trouble;
 use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_harness::on_every_queue_type;
+use retryrmq_harness::on_queue_types;
 
 const KILLS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_consumer_is_killed_again_and_again() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, consumer killed");
         let stage = Stage::set(&broker, kind).await;
         let accounts = Accounts::new(QUEUE);

@@ -5,13 +5,13 @@ use retryrmq::{Message, Policy, Publish};
 use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::{PATIENCE, load, publisher};
-use retryrmq_harness::{eventually, on_every_queue_type};
+use retryrmq_harness::{eventually, on_queue_types};
 
 /// A work queue that this consumer made is made again; one that was there before it is waited for: what was bound to it
 /// only its owner knows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         for is_ours in [true, false] {
             let what = format!("{broker}, {kind}, work queue deleted, made by us: {is_ours}");
             let stage = Stage::set(&broker, kind).await;
@@ -75,7 +75,7 @@ async fn stays_away(stage: &Stage) {
 /// The originals are still unacknowledged when the broker says that it has no such queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_is_lost() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, waiting and parking queues deleted");
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;
@@ -129,7 +129,7 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
 /// Without leave to declare, the consumer keeps what it cannot store until somebody makes the queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;
         let tape = Tape::new();

@@ -7,7 +7,7 @@ use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::worker::{Orders, Told, Worker};
 use retryrmq_faults::{PATIENCE, load};
-use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -30,7 +30,7 @@ async fn publish(stage: &Stage) -> Client {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_that_run_finish_and_the_rest_goes_back() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
         let stage = Stage::set(&broker, kind).await;
         let client = publish(&stage).await;
@@ -99,7 +99,7 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_drains() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let accounts = Accounts::new(QUEUE);
         let client = publish(&stage).await;
@@ -132,7 +132,7 @@ async fn a_process_that_is_asked_to_end_drains() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let client = publish(&stage).await;
         let tape = Tape::new();
@@ -165,7 +165,7 @@ async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
 /// Nobody answers: the end comes all the same, and soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
@@ -227,7 +227,7 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
 /// Closed, or simply dropped, at any moment of a reconnection: nothing stays behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         publish(&stage).await.close().await;
         let proxy = CutProxy::to(stage.vhost.url()).await;

@@ -8,7 +8,7 @@ use retryrmq_faults::PATIENCE;
 use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_harness::{Node, QueueType, eventually, on_every_queue_type};
+use retryrmq_harness::{Node, QueueType, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -16,7 +16,7 @@ use std::sync::Mutex;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
     const MESSAGES: usize = 8;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full");
         let stage = Stage::set(&broker, kind).await;
         // One that takes exactly what it may: a quorum queue's limit is soft.
@@ -182,7 +182,7 @@ fn at_most(messages: i64) -> FieldTable {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
     const RESTARTS: usize = 25;
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full, restarts");
         let stage = Stage::set(&broker, kind).await;
         stage

@@ -7,7 +7,7 @@ use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::trouble::Trouble;
-use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ const STALL: Duration = Duration::from_millis(3_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, bad network");
         let stage = Stage::set(&broker, kind).await;
         let proxy = CutProxy::to(stage.vhost.url()).await;

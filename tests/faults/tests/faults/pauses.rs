@@ -3,7 +3,7 @@
 use crate::stage::{QUEUE, Stage, seen};
 use retryrmq::{Message, Pause, Policy, Publish};
 use retryrmq_faults::tape::Tape;
-use retryrmq_harness::on_every_queue_type;
+use retryrmq_harness::on_queue_types;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PREFETCH: u16 = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_handled() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, paused");
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;

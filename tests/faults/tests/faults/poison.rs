@@ -7,7 +7,7 @@ use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
 use retryrmq_faults::worker::{Orders, Told, Worker};
 use retryrmq_faults::{PATIENCE, load};
-use retryrmq_harness::{eventually, on_every_queue_type};
+use retryrmq_harness::{eventually, on_queue_types};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ const RESTARTS: usize = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_poison_message_is_parked_and_no_neighbour_is() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, poison");
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;
@@ -73,7 +73,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
     const SUSPECTS: usize = 30;
     const OTHERS: usize = 600;
     const LAST: i64 = 9; // one more, from whatever, and it is parked
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, suspects");
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;

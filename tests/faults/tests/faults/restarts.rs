@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use retryrmq::Publish;
 use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_harness::{Amqp, QueueType, on_every_queue_type};
+use retryrmq_harness::{Amqp, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 
 const MESSAGES: usize = 240;
@@ -14,7 +14,7 @@ const RESTARTS: usize = 4;
 /// A worker that has more prefetched than it works on is stopped cleanly, several times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarts_in_good_order_cost_nothing() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, {RESTARTS} restarts");
         let stage = Stage::set(&broker, kind).await;
         let client = stage.client().await;

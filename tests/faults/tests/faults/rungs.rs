@@ -6,7 +6,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use retryrmq::{Client, Message, Policy, Publish, Strategy, park, retry_after};
 use retryrmq_faults::PATIENCE;
 use retryrmq_faults::tape::Tape;
-use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_every_broker};
+use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_brokers};
 use std::time::{Duration, Instant};
 
 /// A rung made a moment ago is not a safe place yet: the original is still there when the broker comes back without it.
@@ -99,7 +99,7 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
 /// As [`killed_after_a_rung_was_made`], but others made the queues: nobody tells how old a queue is that is found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_to_a_queue_that_another_has_just_made_is_not_lost_with_its_broker() {
-    on_every_broker(|broker| async move {
+    on_brokers(|broker| async move {
         if !broker.is_controllable() {
             return eprintln!("skipped: {broker} was given and must not be killed");
         }

@@ -4,7 +4,7 @@ use crate::stage::{Gate, QUEUE, Stage, seen};
 use retryrmq::{Client, Event, Message, Outcome, Publish, Running, Token};
 use retryrmq_faults::tape::{Tape, text};
 use retryrmq_faults::{PATIENCE, load};
-use retryrmq_harness::{CutProxy, Direction, eventually, on_every_queue_type};
+use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
 /// A consumer behind a proxy whose handlers wait at a gate.
@@ -39,7 +39,7 @@ fn with_id(id: &str) -> Publish {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_id() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("with")).await.unwrap();
@@ -93,7 +93,7 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
 /// Handlers do not stop when the connection does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_has_an_id() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("with")).await.unwrap();
@@ -118,7 +118,7 @@ async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_h
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_waits_for_handlers_whose_connection_was_lost() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("long")).await.unwrap();
@@ -151,7 +151,7 @@ async fn the_end_waits_for_handlers_whose_connection_was_lost() {
 /// was stored must not be taken for the message having been handled when the connection drops again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_drops() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
         let stage = Stage::set(&broker, kind).await;
         stage
@@ -190,7 +190,7 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
@@ -234,7 +234,7 @@ async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_name_nothing_settle_nothing() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;
         let proxy = CutProxy::to(stage.vhost.url()).await;

@@ -4,7 +4,7 @@ use crate::stage::{Gate, QUEUE, Stage, seen};
 use retryrmq::{Client, Message, Publish};
 use retryrmq_faults::PATIENCE;
 use retryrmq_faults::tape::Tape;
-use retryrmq_harness::{eventually, on_every_queue_type};
+use retryrmq_harness::{eventually, on_queue_types};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -65,7 +65,7 @@ async fn forward(client: TcpStream, broker: TcpStream, silence: watch::Sender<us
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
-    on_every_queue_type(|broker, kind| async move {
+    on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
         let stage = Stage::set(&broker, kind).await;
         let publisher = stage.client().await;

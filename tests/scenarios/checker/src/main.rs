@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use retryrmq_harness::Version;
+use retryrmq_harness::{Matrix, Version};
 use retryrmq_scenarios::driver::{DriverCommand, describe};
-use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, run_all, spread};
+use retryrmq_scenarios::matrix::{Outcome, Verdict, cells, in_matrix, run_all};
 use retryrmq_scenarios::report;
 use retryrmq_scenarios::run::Manner;
 use retryrmq_scenarios::scenario::{QueueKind, Scenario, find_files};
-use retryrmq_scenarios::suite::{JOBS, everywhere};
+use retryrmq_scenarios::suite::JOBS;
 
 /// Runs scenario files against drivers on real brokers and says what differs.
 ///
@@ -36,8 +36,7 @@ struct Arguments {
     /// Only this type of work queue.
     #[arg(long = "type", value_name = "classic|quorum", value_parser = kind)]
     kind: Option<QueueKind>,
-    /// Of the brokers and types only two for each scenario and driver: the newest broker, and an older one with the other type.
-    /// RETRYRMQ_SCENARIOS=everywhere overrules it.
+    /// Of the brokers and types only one for each scenario and driver, and two for the driver `rust`. The default is what RETRYRMQ_TEST_MATRIX says: `assigned` is the same as this option.
     #[arg(long)]
     spread: bool,
     /// How many runs go on at one time; they mostly wait.
@@ -128,10 +127,12 @@ async fn check(arguments: Arguments) -> Result<u8, Box<dyn std::error::Error + S
         || vec![QueueKind::Classic, QueueKind::Quorum],
         |kind| vec![kind],
     );
-    let mut cells = cells(&scenarios, &brokers, &kinds, &drivers);
-    if arguments.spread && !everywhere() {
-        cells = spread(cells);
-    }
+    let matrix = if arguments.spread {
+        Matrix::Assigned
+    } else {
+        Matrix::of_this_run()
+    };
+    let cells = in_matrix(matrix, cells(&scenarios, &brokers, &kinds, &drivers));
     eprintln!("{} runs of {} scenarios", cells.len(), scenarios.len());
     let verdicts = run_all(
         cells,

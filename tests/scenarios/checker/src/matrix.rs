@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt, stream};
-use retryrmq_harness::{Broker, Version};
+use retryrmq_harness::{Broker, Matrix, Version, name_hash, record_cell};
 use serde::Serialize;
 
 use crate::driver::Described;
 use crate::run::{Manner, run};
 use crate::scenario::{QueueKind, Scenario};
+
+/// The name of the driver that is the core itself.
+pub const CORE: &str = "rust";
 
 /// One cell of the matrix.
 #[derive(Clone, Debug)]
@@ -91,11 +94,15 @@ pub fn cells(
     cells
 }
 
-/// Of the cells of each scenario and driver two: the newest broker with one type of queue, and an older one with the other type.
+/// Of these cells, those of a run with this matrix.
 ///
-/// For a driver that only passes on what the core does, and the core itself runs all cells. Names decide which ones, so every scenario
-/// has the same cells in each run, and others than with the next driver.
-pub fn spread(cells: Vec<Cell>) -> Vec<Cell> {
+/// In an assigned matrix each scenario has two with the core's own driver: the newest broker with one type of queue, and an older
+/// one with the other type. With a driver that passes on what the core does it has one. Their names decide which ones, so every
+/// scenario has the same cells in each run, and others than with the next driver.
+pub fn in_matrix(matrix: Matrix, cells: Vec<Cell>) -> Vec<Cell> {
+    if matrix != Matrix::Assigned {
+        return cells;
+    }
     let mut groups: Vec<Vec<Cell>> = Vec::new();
     for cell in cells {
         let same = |group: &&mut Vec<Cell>| {
@@ -107,27 +114,26 @@ pub fn spread(cells: Vec<Cell>) -> Vec<Cell> {
             None => groups.push(vec![cell]),
         }
     }
-    let mut spread = Vec::new();
+    let mut assigned = Vec::new();
     for group in groups {
         let places: Vec<(Version, QueueKind)> = group
             .iter()
             .map(|cell| (cell.broker.version(), cell.kind))
             .collect();
         let names = group[0].scenario.name.clone() + &group[0].driver.command.name;
-        let chosen = two_of(&names, &places);
+        let chosen = match group[0].driver.command.name.as_str() {
+            CORE => two_of(&names, &places),
+            _ => vec![name_hash(&names) % places.len()],
+        };
         let cells = group.into_iter().enumerate();
-        spread.extend(cells.filter_map(|(at, cell)| chosen.contains(&at).then_some(cell)));
+        assigned.extend(cells.filter_map(|(at, cell)| chosen.contains(&at).then_some(cell)));
     }
-    spread
+    assigned
 }
 
 /// Which places the names choose: one of the newest version, and one of an older version with the other type, if there is one.
 fn two_of(names: &str, places: &[(Version, QueueKind)]) -> Vec<usize> {
-    let mut hash = names.bytes().fold(
-        0x811c_9dc5_u32, // FNV-1a
-        |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193),
-    ) as usize
-        >> 3; // its last bits are poor
+    let mut hash = name_hash(names);
     let mut one_of = |fits: &dyn Fn(&(Version, QueueKind)) -> bool| {
         let all: Vec<usize> = (0..places.len()).filter(|at| fits(&places[*at])).collect();
         let chosen = all.get(hash % all.len().max(1)).copied();
@@ -173,6 +179,11 @@ pub async fn run_all(
 
 async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
     let started = Instant::now();
+    let name = format!(
+        "scenario::{}::{}",
+        cell.driver.command.name, cell.scenario.name
+    );
+    record_cell(&name, &cell.broker, cell.kind.name());
     let missing: Vec<String> = cell
         .scenario
         .needs()

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use retryrmq_harness::{Broker, Node};
+use retryrmq_harness::{Broker, Matrix, Node};
 
 use crate::driver::{DriverCommand, describe};
-use crate::matrix::{cells, run_all, spread};
+use crate::matrix::{cells, in_matrix, run_all};
 use crate::report;
 use crate::run::Manner;
 use crate::scenario::{QueueKind, Scenario, find_files};
@@ -15,31 +15,12 @@ use crate::stage::Trouble;
 /// How many runs go on at one time; they mostly wait.
 pub const JOBS: usize = 12;
 
-/// Runs all scenarios of this repository on all brokers with classic and quorum queues, and prints the table.
+/// Runs all scenarios of this repository in the cells of this run's [`Matrix`], and prints the table.
 ///
 /// Words among the arguments of the program choose scenarios by part of their name, as with other tests.
 #[must_use]
 pub fn main(driver: &str, program: &Path) -> ExitCode {
-    ended(play(
-        driver,
-        program,
-        retryrmq_harness::brokers(),
-        Some,
-        true,
-    ))
-}
-
-/// As [`main`], for a driver that passes on what the core does: on two brokers for each scenario ([`spread`]).
-#[must_use]
-pub fn of_the_boundary(driver: &str, program: &Path) -> ExitCode {
-    let brokers = retryrmq_harness::brokers();
-    ended(play(driver, program, brokers, Some, everywhere()))
-}
-
-/// Whether RETRYRMQ_SCENARIOS asks for all brokers and types of queues with every driver.
-#[must_use]
-pub fn everywhere() -> bool {
-    std::env::var("RETRYRMQ_SCENARIOS").is_ok_and(|asked| asked == "everywhere")
+    ended(play(driver, program, retryrmq_harness::brokers(), Some))
 }
 
 /// Runs those that leave the strategy to the library with `delayed-exchange`, on brokers that have its plugin. Where
@@ -59,7 +40,7 @@ pub fn with_delayed_exchange(driver: &str, program: &Path) -> ExitCode {
         }
         let brokers: Vec<Broker> = nodes.iter().map(|node| (**node).clone()).collect();
         let how = |scenario: Scenario| scenario.with_strategy("delayed-exchange");
-        play(driver, program, brokers, how, true).await
+        play(driver, program, brokers, how).await
     })
 }
 
@@ -83,7 +64,6 @@ async fn play(
     program: &Path,
     brokers: Vec<Broker>,
     how: impl Fn(Scenario) -> Option<Scenario>,
-    on_all: bool,
 ) -> Result<u8, Trouble> {
     let words: Vec<String> = std::env::args()
         .skip(1)
@@ -110,10 +90,10 @@ async fn play(
     })
     .await?;
     let kinds = [QueueKind::Classic, QueueKind::Quorum];
-    let mut cells = cells(&scenarios, &brokers, &kinds, &[driver]);
-    if !on_all {
-        cells = spread(cells);
-    }
+    let cells = in_matrix(
+        Matrix::of_this_run(),
+        cells(&scenarios, &brokers, &kinds, &[driver]),
+    );
     let verdicts = run_all(cells, JOBS, Manner::default(), |_| {}).await;
     report::print(&verdicts);
     // words that fit none of these scenarios are meant for another test

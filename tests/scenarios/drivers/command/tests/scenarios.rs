@@ -9,5 +9,5 @@ fn main() -> ExitCode {
     if !support::is_built(driver) {
         return ExitCode::FAILURE;
     }
-    retryrmq_scenarios::suite::of_the_boundary("command", driver)
+    retryrmq_scenarios::suite::main("command", driver)
 }
