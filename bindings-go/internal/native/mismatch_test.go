@@ -12,6 +12,7 @@ import (
 
 // A library of another version must be noticed at the start, and not by what it does.
 func TestAnotherLibraryIsRefused(t *testing.T) {
+	onlyInTestAll(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go to build with")
 	}
@@ -31,6 +32,14 @@ func TestAnotherLibraryIsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(string(said), "is not the one this package was made for") {
 			t.Errorf("with another %s: %v, %s", name, err, said)
 		}
+	}
+}
+
+// Go compiles its own packages once more for what such a test builds: minutes.
+func onlyInTestAll(t *testing.T) {
+	t.Helper()
+	if os.Getenv("RETRYRMQ_TEST_MATRIX") == "assigned" {
+		t.Skip("only `make test-all` runs this")
 	}
 }
 

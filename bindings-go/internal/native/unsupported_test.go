@@ -10,6 +10,7 @@ import (
 )
 
 func TestWithoutCgoOneErrorSaysWhatIsMissing(t *testing.T) {
+	onlyInTestAll(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go to build with")
 	}

@@ -92,7 +92,12 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const heard = []
   const bridge = new native.Bridge(() => heard.push(bridge.news()))
   const brought = () => heard.flatMap((news) => news.brought ?? [])
-  const answer = (ticket) => until(`${ticket} is answered`, () => brought().find((one) => one.ticket === ticket)?.value)
+  const answer = (ticket) =>
+    until(`${ticket} is answered`, () => {
+      const refused = heard.flatMap((news) => news.refused ?? []).find((one) => one.ticket === ticket)
+      assert.equal(refused, undefined)
+      return brought().find((one) => one.ticket === ticket)?.value
+    })
   const connecting = native.connect(bridge, far + 1, URL_, '', null, false, false, null)
   t.after(() => connecting.giveUp()) // kept until then, as it gives up when it is let go
   const connected = await answer(far + 1)
