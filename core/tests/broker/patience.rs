@@ -137,7 +137,7 @@ async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
         })
         .await;
         // The broker tells us on our own connection, which may come later than what others see; no settlement is answered.
-        while let Some(Ok(_)) = walk.next().await {}
+        while let Ok(Some(_)) = walk.next().await {}
         refused(walk.drop(&first).await, ErrorKind::ConnectionLost);
         drop(walk);
         ready(&amqp, 40).await;
