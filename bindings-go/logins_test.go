@@ -13,7 +13,7 @@ import (
 )
 
 // How long a token is good for, in seconds: so long that a busy machine renews it in time.
-const tokenLifetime = 16
+const tokenLifetime = 40
 
 // OAuth 2 tokens and a client certificate, at the broker of tests/logins.
 func TestTokensAndCertificatesAreLogins(t *testing.T) {

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect } from 'retryrmq'
 
 /** How long a token is good for, in seconds: so long that a busy machine renews it in time. */
-const LIFETIME = 16
+const LIFETIME = 40
 const QUEUE = 'orders'
 const { RETRYRMQ_LOGINS_AMQP: amqp, RETRYRMQ_LOGINS_TOKEN: mint, RETRYRMQ_LOGINS_CERTIFICATE: certificate } = process.env
 

@@ -9,7 +9,7 @@ import subprocess
 import retryrmq
 
 #: How long a token is good for, in seconds: so long that a busy machine renews it in time.
-LIFETIME = 16
+LIFETIME = 40
 QUEUE = "orders"
 
 
