@@ -1,6 +1,6 @@
 # Parts of a test run, for tests/run: each with a log, a result and its times in $logs, one after the other or some at a time.
 
-parts_at_once=${RETRYRMQ_PARTS_AT_ONCE:-3}
+parts_at_once=${RETRYRMQ_PARTS_AT_ONCE:-2}
 
 # Runs a part and says how it went. Processor time is that of its processes, without brokers, which are nobody's children.
 part() { # NAME COMMAND…
