@@ -6,6 +6,9 @@ SHELL := bash
 # Where rustup and Go install themselves, which not every shell knows.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin
 
+# What a test says of a change depends on the change alone: property tests get the same inputs each time.
+export PROPTEST_RNG_SEED ?= 0
+
 VERSION ?= 4.3
 WITH_BROKERS := tests/broker/with-brokers
 BROKER := tests/broker/broker

@@ -33,6 +33,14 @@ pub fn normal(path: &Path) -> PathBuf {
 /// All Markdown files, as paths from the root, sorted.
 #[must_use]
 pub fn pages() -> Vec<PathBuf> {
+    let mut found = files();
+    found.retain(|path| path.extension().is_some_and(|kind| kind == "md"));
+    found
+}
+
+/// All files, as paths from the root, sorted.
+#[must_use]
+pub fn files() -> Vec<PathBuf> {
     let root = root();
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
@@ -46,7 +54,7 @@ pub fn pages() -> Vec<PathBuf> {
                 if !NOT_OURS.contains(&&*name) {
                     folders.push(path);
                 }
-            } else if name.ends_with(".md") {
+            } else {
                 found.push(path.strip_prefix(&root).unwrap_or(&path).to_owned());
             }
         }

@@ -6,9 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::repository::{read, root};
+use crate::repository::{files, read};
 
 const TABLE: &str = "tests/README.md";
+/// Programs of others, which are observed and not tested.
+const PEERS: &str = "tests/peers";
 /// The first cell of the table's head.
 const HEAD: &str = "| tests in |";
 
@@ -27,7 +29,10 @@ pub struct Test {
 #[must_use]
 pub fn all() -> Vec<Test> {
     let mut tests = Vec::new();
-    for file in sources() {
+    for file in files() {
+        if file.starts_with(PEERS) {
+            continue;
+        }
         let Ok(text) = read(&file) else { continue };
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let found = match &*name {
@@ -179,31 +184,6 @@ fn faults_of(tests: &[Test], rows: &[Row]) -> Vec<String> {
         faults.push(format!("{TABLE}: there is no table with `{HEAD}`"));
     }
     faults
-}
-
-/// Files that may have tests, as paths from the root, sorted.
-fn sources() -> Vec<PathBuf> {
-    let root = root();
-    let skipped = ["target", "node_modules", "dist", ".git", ".venv", "peers"];
-    let mut found = Vec::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else {
-            continue;
-        };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if path.is_dir() && !path.is_symlink() {
-                if !skipped.contains(&&*name) {
-                    folders.push(path);
-                }
-            } else {
-                found.push(path.strip_prefix(&root).unwrap_or(&path).to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// Functions with a `test` attribute.
