@@ -54,25 +54,55 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output: Sight>,
 {
-    let end = Instant::now() + deadline;
-    let mut last = "no probe has finished".to_owned();
-    let mut probes = 0;
-    let mut pause = Duration::from_millis(10);
+    let mut wait = Wait::new(deadline, what);
     loop {
-        match timeout_at(end, probe()).await.map(Sight::sight) {
+        match timeout_at(wait.end, probe()).await.map(Sight::sight) {
             Ok(Ok(thing)) => return thing,
-            Ok(Err(seen)) => last = seen,
-            Err(_) => panic!(
-                "within {deadline:?}: {what}; not seen, the probe after {probes} others hangs, the last saw: {last}"
-            ),
+            Ok(Err(seen)) => wait.pause_after(seen).await,
+            Err(_) => wait.hangs(),
         }
-        probes += 1;
-        if Instant::now() + pause >= end {
+    }
+}
+
+/// What is the same for every probe, and so is compiled once.
+struct Wait<'a> {
+    deadline: Duration,
+    what: &'a str,
+    end: Instant,
+    last: String,
+    probes: u32,
+    pause: Duration,
+}
+
+impl<'a> Wait<'a> {
+    fn new(deadline: Duration, what: &'a str) -> Self {
+        Self {
+            deadline,
+            what,
+            end: Instant::now() + deadline,
+            last: "no probe has finished".to_owned(),
+            probes: 0,
+            pause: Duration::from_millis(10),
+        }
+    }
+
+    async fn pause_after(&mut self, seen: String) {
+        self.probes += 1;
+        if Instant::now() + self.pause >= self.end {
+            let (deadline, what, probes) = (self.deadline, self.what, self.probes);
             panic!(
-                "within {deadline:?}: {what}; not seen in {probes} probes, the last saw: {last}"
+                "within {deadline:?}: {what}; not seen in {probes} probes, the last saw: {seen}"
             );
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(200));
+        self.last = seen;
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_millis(200));
+    }
+
+    fn hangs(&self) -> ! {
+        let (deadline, what, probes, last) = (self.deadline, self.what, self.probes, &self.last);
+        panic!(
+            "within {deadline:?}: {what}; not seen, the probe after {probes} others hangs, the last saw: {last}"
+        );
     }
 }

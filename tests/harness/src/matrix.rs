@@ -12,7 +12,7 @@
 
 use crate::{Broker, QueueType, brokers};
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{LocalBoxFuture, join_all};
 use std::any::{Any, type_name};
 use std::fs::OpenOptions;
 use std::future::Future;
@@ -158,16 +158,11 @@ where
     F: Fn(Broker) -> Fut,
     Fut: Future<Output = ()>,
 {
-    let cells: Vec<Broker> = brokers().into_iter().filter(condition).collect();
-    if cells.is_empty() {
-        eprintln!("skipped: none of the brokers here is one that this test is about");
-    }
     let name = test_name::<F>();
-    let runs = matrix.choose(&name, cells).into_iter().map(|broker| {
-        record_cell(&name, &broker, "-");
-        (broker.to_string(), test(broker))
-    });
-    run_all(matrix, runs).await;
+    run_where(matrix, &name, &condition, &|broker| {
+        test(broker).boxed_local()
+    })
+    .await;
 }
 
 async fn run_on_types<F, Fut>(matrix: Matrix, test: F)
@@ -175,17 +170,47 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
+    let name = test_name::<F>();
+    run_types(matrix, &name, &|broker, kind| {
+        test(broker, kind).boxed_local()
+    })
+    .await;
+}
+
+// From here on nothing is generic: what is gets compiled for every test.
+
+async fn run_where<'a>(
+    matrix: Matrix,
+    name: &str,
+    condition: &dyn Fn(&Broker) -> bool,
+    test: &dyn Fn(Broker) -> LocalBoxFuture<'a, ()>,
+) {
+    let cells: Vec<Broker> = brokers().into_iter().filter(condition).collect();
+    if cells.is_empty() {
+        eprintln!("skipped: none of the brokers here is one that this test is about");
+    }
+    let runs = matrix.choose(name, cells).into_iter().map(|broker| {
+        record_cell(name, &broker, "-");
+        (broker.to_string(), test(broker))
+    });
+    run_all(matrix, runs.collect()).await;
+}
+
+async fn run_types<'a>(
+    matrix: Matrix,
+    name: &str,
+    test: &dyn Fn(Broker, QueueType) -> LocalBoxFuture<'a, ()>,
+) {
     let all = brokers();
     let cells = all
         .iter()
         .flat_map(|broker| QueueType::ALL.map(|kind| (broker.clone(), kind)));
-    let name = test_name::<F>();
-    let chosen = matrix.choose(&name, cells.collect());
+    let chosen = matrix.choose(name, cells.collect());
     let runs = chosen.into_iter().map(|(broker, kind)| {
-        record_cell(&name, &broker, kind.as_str());
+        record_cell(name, &broker, kind.as_str());
         (format!("{broker}, {kind}"), test(broker, kind))
     });
-    run_all(matrix, runs).await;
+    run_all(matrix, runs.collect()).await;
 }
 
 /// The path of the function that the test's closure stands in. A thread's name would do, but with one thread tests have none.
@@ -214,14 +239,11 @@ pub fn record_cell(name: &str, broker: &Broker, kind: &str) {
     written.expect("the file of RETRYRMQ_TEST_RECORD can be written");
 }
 
-async fn run_all<Fut: Future<Output = ()>>(
-    matrix: Matrix,
-    runs: impl Iterator<Item = (String, Fut)>,
-) {
+async fn run_all(matrix: Matrix, runs: Vec<(String, LocalBoxFuture<'_, ()>)>) {
     if matrix == Matrix::List {
-        return runs.for_each(drop);
+        return;
     }
-    let outcomes = join_all(runs.map(|(place, run)| async {
+    let outcomes = join_all(runs.into_iter().map(|(place, run)| async {
         let outcome = AssertUnwindSafe(timeout(LIMIT, run)).catch_unwind().await;
         (place, outcome)
     }));
