@@ -80,7 +80,13 @@ where
     F: Fn(Broker) -> Fut,
     Fut: Future<Output = ()>,
 {
-    on_brokers_where(|_| true, test).await;
+    run_on(
+        Matrix::of_this_run(),
+        type_name::<F>(),
+        &|_| true,
+        &|broker| test(broker).boxed_local(),
+    )
+    .await;
 }
 
 /// As [`on_brokers`], of those brokers that the condition holds for. Says so when there is none.
@@ -93,7 +99,13 @@ where
     F: Fn(Broker) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on(Matrix::of_this_run(), condition, test).await;
+    run_on(
+        Matrix::of_this_run(),
+        type_name::<F>(),
+        &condition,
+        &|broker| test(broker).boxed_local(),
+    )
+    .await;
 }
 
 /// As [`on_brokers`], with both queue types.
@@ -105,7 +117,10 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on_types(Matrix::of_this_run(), test).await;
+    run_on_types(Matrix::of_this_run(), type_name::<F>(), &|broker, kind| {
+        test(broker, kind).boxed_local()
+    })
+    .await;
 }
 
 /// Runs the test on every broker in every run: for what differs between versions.
@@ -117,7 +132,10 @@ where
     F: Fn(Broker) -> Fut,
     Fut: Future<Output = ()>,
 {
-    on_every_broker_where(|_| true, test).await;
+    run_on(everywhere(), type_name::<F>(), &|_| true, &|broker| {
+        test(broker).boxed_local()
+    })
+    .await;
 }
 
 /// As [`on_every_broker`], where the condition holds. Says so when it holds nowhere.
@@ -130,7 +148,10 @@ where
     F: Fn(Broker) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on(everywhere(), condition, test).await;
+    run_on(everywhere(), type_name::<F>(), &condition, &|broker| {
+        test(broker).boxed_local()
+    })
+    .await;
 }
 
 /// As [`on_every_broker`], with both queue types.
@@ -142,7 +163,10 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on_types(everywhere(), test).await;
+    run_on_types(everywhere(), type_name::<F>(), &|broker, kind| {
+        test(broker, kind).boxed_local()
+    })
+    .await;
 }
 
 fn everywhere() -> Matrix {
@@ -152,36 +176,11 @@ fn everywhere() -> Matrix {
     }
 }
 
-async fn run_on<C, F, Fut>(matrix: Matrix, condition: C, test: F)
-where
-    C: Fn(&Broker) -> bool,
-    F: Fn(Broker) -> Fut,
-    Fut: Future<Output = ()>,
-{
-    let name = test_name::<F>();
-    run_where(matrix, &name, &condition, &|broker| {
-        test(broker).boxed_local()
-    })
-    .await;
-}
+// Not generic, because what is generic gets compiled for every test.
 
-async fn run_on_types<F, Fut>(matrix: Matrix, test: F)
-where
-    F: Fn(Broker, QueueType) -> Fut,
-    Fut: Future<Output = ()>,
-{
-    let name = test_name::<F>();
-    run_types(matrix, &name, &|broker, kind| {
-        test(broker, kind).boxed_local()
-    })
-    .await;
-}
-
-// From here on nothing is generic: what is gets compiled for every test.
-
-async fn run_where<'a>(
+async fn run_on<'a>(
     matrix: Matrix,
-    name: &str,
+    type_name: &str,
     condition: &dyn Fn(&Broker) -> bool,
     test: &dyn Fn(Broker) -> LocalBoxFuture<'a, ()>,
 ) {
@@ -189,25 +188,27 @@ async fn run_where<'a>(
     if cells.is_empty() {
         eprintln!("skipped: none of the brokers here is one that this test is about");
     }
-    let runs = matrix.choose(name, cells).into_iter().map(|broker| {
-        record_cell(name, &broker, "-");
+    let name = without_closures(type_name);
+    let runs = matrix.choose(&name, cells).into_iter().map(|broker| {
+        record_cell(&name, &broker, "-");
         (broker.to_string(), test(broker))
     });
     run_all(matrix, runs.collect()).await;
 }
 
-async fn run_types<'a>(
+async fn run_on_types<'a>(
     matrix: Matrix,
-    name: &str,
+    type_name: &str,
     test: &dyn Fn(Broker, QueueType) -> LocalBoxFuture<'a, ()>,
 ) {
     let all = brokers();
     let cells = all
         .iter()
         .flat_map(|broker| QueueType::ALL.map(|kind| (broker.clone(), kind)));
-    let chosen = matrix.choose(name, cells.collect());
+    let name = without_closures(type_name);
+    let chosen = matrix.choose(&name, cells.collect());
     let runs = chosen.into_iter().map(|(broker, kind)| {
-        record_cell(name, &broker, kind.as_str());
+        record_cell(&name, &broker, kind.as_str());
         (format!("{broker}, {kind}"), test(broker, kind))
     });
     run_all(matrix, runs.collect()).await;
@@ -215,7 +216,11 @@ async fn run_types<'a>(
 
 /// The path of the function that the test's closure stands in. A thread's name would do, but with one thread tests have none.
 pub fn test_name<F>() -> String {
-    type_name::<F>()
+    without_closures(type_name::<F>())
+}
+
+fn without_closures(type_name: &str) -> String {
+    type_name
         .split("::")
         .filter(|part| *part != "{{closure}}")
         .collect::<Vec<_>>()
