@@ -7,12 +7,12 @@ use std::{
 
 use futures_util::{StreamExt, future::join_all};
 use retryrmq_harness::{
-    Amqp, Ledger, QueueType, Vhost,
+    Ledger, Message, QueueType, Vhost,
     lapin::{
         self, Connection, ConnectionProperties,
         options::{
-            BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
-            BasicRejectOptions, ConfirmSelectOptions,
+            BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicPublishOptions,
+            BasicQosOptions, BasicRejectOptions, ConfirmSelectOptions,
         },
         types::{FieldTable, ShortString},
     },
@@ -110,9 +110,10 @@ impl Fleet {
         let mut since = Instant::now();
         while !self.ledger.is_settled() && since.elapsed() < QUIET {
             for url in self.urls.iter() {
-                if let Ok(amqp) = Amqp::try_connect(url).await {
-                    self.collect(&amqp).await;
-                    amqp.close().await;
+                if let Ok(Ok((connection, _channel))) = timeout(ANSWER, channel(url)).await {
+                    self.collect(&connection).await;
+                    let closing = connection.close(200, ShortString::default());
+                    let _ = timeout(ANSWER, closing).await;
                     break;
                 }
             }
@@ -124,29 +125,27 @@ impl Fleet {
         }
     }
 
-    /// Takes what is parked.
-    async fn collect(&self, amqp: &Amqp) {
+    /// Takes what is parked. What fails is done in the next turn: a queue without a leader refuses, and some do not exist yet.
+    async fn collect(&self, connection: &Connection) {
         for queue in QUEUES {
-            let parking = format!("{queue}.parked");
-            if amqp.depth(&parking).await.is_none() {
-                continue;
-            }
-            for parked in amqp.drain(&parking).await {
-                assert_eq!(parked.text(), queue);
-                let name = parked.id().expect("an id");
+            let is_parked = |message: Message| {
+                assert_eq!(message.text(), queue);
+                let name = message.id().expect("an id");
                 assert!(attempts_of(name) > 3, "{name} is parked too early");
                 self.ledger.parked(name);
-            }
+            };
+            let _ = take_all(connection, &format!("{queue}.parked"), is_parked).await;
         }
-        if let Some(parked) = amqp.drain(INTAKE_PARKED).await.first() {
-            let said = |name| parked.header_text(name).unwrap_or_default();
+        let was_not_retried = |message: Message| {
+            let said = |name| message.header_text(name).unwrap_or_default();
             panic!(
                 "{:?} was not retried: {}: {}",
-                parked.id(),
+                message.id(),
                 said("x-retry-parked-reason"),
                 said("x-retry-error")
             );
-        }
+        };
+        let _ = take_all(connection, INTAKE_PARKED, was_not_retried).await;
     }
 
     pub(crate) fn balance(&self, what: &str) {
@@ -166,6 +165,25 @@ async fn channel(url: &str) -> lapin::Result<(Connection, lapin::Channel)> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;
     Ok((connection, channel))
+}
+
+/// Takes the messages of a queue. It acknowledges each one when it is in the books: an answer that a dying node owes would take
+/// a message with it otherwise.
+async fn take_all(
+    connection: &Connection,
+    queue: &str,
+    book: impl Fn(Message),
+) -> lapin::Result<()> {
+    let taken = async {
+        let channel = connection.create_channel().await?;
+        let get = || channel.basic_get(ShortString::from(queue), BasicGetOptions::default());
+        while let Some(got) = get().await? {
+            book(Message::from(&got.delivery));
+            got.delivery.acker.ack(BasicAckOptions::default()).await?;
+        }
+        channel.close(200, ShortString::default()).await
+    };
+    timeout(ANSWER, taken).await.unwrap_or(Ok(()))
 }
 
 async fn confirming(url: &str) -> lapin::Result<(Connection, lapin::Channel)> {
