@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     limits::Limits,
     patience::{ANSWER, GOODBYE},
-    refusal::{Doing, refusal},
+    refusal::{Doing, is_a_limit_of_channels, refusal},
     sanitiser::MendedLog,
     transport::Lifeline,
 };
@@ -51,6 +51,15 @@ pub(crate) fn is_out_of_channels(error: &Error) -> bool {
     matches!(Unopened::of(error), Unopened::NoNumber)
 }
 
+/// Whether the broker closed the connection because of a channel too many, counted with those of other connections.
+pub(crate) fn is_one_channel_too_many(error: &Error) -> bool {
+    let why = error
+        .source()
+        .and_then(|source| source.downcast_ref::<lapin::Error>());
+    matches!(why.map(lapin::Error::kind), Some(lapin::ErrorKind::ProtocolError(said))
+        if is_a_limit_of_channels(said.get_message().as_str()))
+}
+
 /// The error for a connection that is hung up because its channel numbers are used up.
 pub(super) fn spent(error: Error) -> Error {
     let message = "all channel numbers of this connection are used up (`channel_max`; each refused request costs one); a new \
@@ -65,9 +74,17 @@ pub(crate) struct OpenChannel {
     pub(super) lifeline: Arc<Lifeline>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
+    /// Held until it is closed, for who counts the channels.
+    pub(super) count: Option<Arc<()>>,
 }
 
 impl OpenChannel {
+    /// Holds `count` as long as the broker counts this channel.
+    pub(crate) fn counted(mut self, count: Arc<()>) -> Self {
+        self.count = Some(count);
+        self
+    }
+
     pub(crate) fn lapin(&self) -> &Channel {
         &self.channel
     }
@@ -108,8 +125,9 @@ impl Drop for OpenChannel {
         }
         // The broker may be closing this channel now. Our half is kept until that is done.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let channel = self.channel.clone();
+            let (channel, count) = (self.channel.clone(), self.count.take());
             runtime.spawn(async move {
+                let _count = count;
                 for _ in 0..40 {
                     if !channel.status().connected() {
                         return;

@@ -94,6 +94,7 @@ impl Line {
             lifeline,
             limits: Arc::clone(&self.limits),
             blocked: self.blocked.clone(),
+            count: None,
         })
     }
 }

@@ -37,7 +37,9 @@ pub use server::Server;
 
 pub(crate) use begun::Begun;
 pub(crate) use census::{Census, Count, is_doubtful, leaderless};
-pub(crate) use channel::{LINGER, OpenChannel, ask, is_out_of_channels, look};
+pub(crate) use channel::{
+    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look,
+};
 pub(crate) use chunk::put_off;
 pub(crate) use kind::{Kind, kind_of};
 #[cfg(test)]

@@ -48,6 +48,11 @@ fn is_a_limit(text: &str) -> bool {
     text.contains("connection limit (") && text.contains(") is reached")
 }
 
+/// Whether a limit of channels was reached that is not that of one connection: a user's `max-channels`, or that of a node.
+pub(super) fn is_a_limit_of_channels(text: &str) -> bool {
+    text.contains("number of channels opened") && text.contains("has reached the maximum allowed")
+}
+
 /// The answer to a connection too many. It may be let in later: closed ones count until the broker has noticed. But nobody waits in vain
 /// without knowing that those which fill the limit may be our own.
 fn limited(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
@@ -80,6 +85,13 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit(text) => {
                     limited(doing, text)
                 }
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if is_a_limit_of_channels(text) => (
+                    ErrorKind::Unreachable,
+                    format!(
+                        "refused while {doing}: {text}; the broker closed the connection; every consumer takes a channel, every look at queues \
+                         one for a moment, and publishing at least one: raise the limit (`max-channels`), or run fewer of them"
+                    ),
+                ),
                 AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) if text.contains("vhost") => (
                     ErrorKind::VhostNotFound,
                     format!(

@@ -16,6 +16,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
+    channels::{Channels, Got, TURN},
     job::Task,
     patience::Patience,
     refused::Refused,
@@ -24,7 +25,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, Limits, Link, OpenChannel, ask, survives},
+    connection::{
+        Connection, Doing, Limits, Link, OpenChannel, ask, is_one_channel_too_many,
+        is_out_of_channels, survives,
+    },
 };
 
 /// Enough to hide the round trip, and few enough that a lost channel leaves few messages in doubt.
@@ -43,16 +47,22 @@ const FEW: usize = 16;
 /// The parts of a lane.
 pub(super) struct Lane {
     pub(super) link: Arc<Link>,
+    pub(super) channels: Arc<Channels>,
     pub(super) stalls: Arc<Stalls>,
     pub(super) number: usize,
 }
 
 /// Where a lane sends its messages.
 trait Outlet {
+    fn desk(&self) -> Desk;
     fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) -> impl Future<Output = ()> + Send;
 }
 
 impl Outlet for Lane {
+    fn desk(&self) -> Desk {
+        Desk::new(Arc::clone(&self.channels), self.number)
+    }
+
     async fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) {
         let _waits = self.stalls.waits(self.number);
         desk.publish(&self.link, tasks).await;
@@ -67,7 +77,7 @@ pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
 /// After a panic, the messages of its wave are answered as they are dropped, and the channel is lost. The lane goes on.
 async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
-        let mut desk = Desk::default();
+        let mut desk = outlet.desk();
         let mut wave = Vec::with_capacity(WAVE);
         while jobs.recv_many(&mut wave, WAVE).await > 0 {
             outlet.publish(std::mem::take(&mut wave), &mut desk).await;
@@ -76,15 +86,28 @@ async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
     while !survives("a publishing lane", served()).await {}
 }
 
-/// What a lane keeps between waves.
-#[derive(Default)]
+/// What a lane keeps between waves. Its channel is where others find it, too.
 struct Desk {
-    channel: Option<OpenChannel>,
+    channels: Arc<Channels>,
+    lane: usize,
     patience: Patience,
     refused: Refused,
 }
 
 impl Desk {
+    fn new(channels: Arc<Channels>, lane: usize) -> Self {
+        Self {
+            channels,
+            lane,
+            patience: Patience::default(),
+            refused: Refused::default(),
+        }
+    }
+
+    fn keep(&self, channel: OpenChannel) {
+        self.channels.keep(self.lane, channel);
+    }
+
     /// Publishes the jobs in order, in waves as large as is safe.
     async fn publish(&mut self, link: &Link, tasks: Vec<Task>) {
         // Messages that were refused before come last, each alone.
@@ -97,7 +120,7 @@ impl Desk {
             };
             let wave = safe_wave(&mut rest, channel.limits());
             if wave.is_empty() {
-                self.channel = Some(channel);
+                self.keep(channel);
             } else {
                 self.send(link, channel, wave).await;
             }
@@ -138,23 +161,45 @@ impl Desk {
     }
 
     async fn open(&mut self, link: &Link) -> Result<OpenChannel> {
-        let mut is_first = true;
+        let channels = Arc::clone(&self.channels);
+        let (mut is_first, mut is_full, mut turn) = (true, false, None);
+        let mut until = Instant::now() + TURN;
         loop {
             let connection = connection(link).await?;
             // A message that waits here can still be cancelled. What lapin has taken is written when the broker reads again.
             if connection.is_blocked() {
                 connection.unblocked().await;
+                until = Instant::now() + TURN;
                 continue;
             }
-            if let Some(channel) = self.channel.take().filter(OpenChannel::is_open) {
-                return Ok(channel);
-            }
+            let got = channels.get(self.lane, turn.as_ref(), &connection, is_full);
+            is_full = false;
+            let opening = match got {
+                Got::Channel(channel) => return Ok(channel),
+                Got::MayOpen(opening) => opening,
+                Got::Wait if Instant::now() >= until => {
+                    return Err(channels.all_in_use(&connection));
+                }
+                Got::Wait => {
+                    turn.get_or_insert_with(|| channels.turn());
+                    channels.returned().await;
+                    continue;
+                }
+            };
             match open(&connection).await {
+                Ok(channel) => return Ok(opening.done(channel)),
                 // Nothing was published on it yet. A connection without free channels is closed here.
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
                     is_first = false;
                 }
-                opened => return opened,
+                Err(error) if is_out_of_channels(&error) => is_full = true,
+                // The channels of a closed connection count for a while.
+                Err(error) if is_one_channel_too_many(&error) && Instant::now() < until => {
+                    channels.were_too_many(&connection);
+                    connection.gone().await;
+                    channels.returned().await;
+                }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -170,7 +215,7 @@ impl Desk {
             let few: Vec<_> = wanted.take(FEW).collect();
             let guilty_among = match opened {
                 Ok(channel) if few.is_empty() => {
-                    self.channel = Some(channel);
+                    self.keep(channel);
                     break;
                 }
                 Ok(channel) => self.attempt(channel, few).await,
@@ -202,7 +247,7 @@ impl Desk {
             broken_off,
             too_late,
         } = self.wave(channel, wave).await;
-        self.channel = channel;
+        channel.into_iter().for_each(|channel| self.keep(channel));
         let mut doubtful = Vec::new();
         for (task, answer) in answers {
             match answer {
@@ -237,16 +282,19 @@ impl Desk {
             };
             // While it waited for the broker to read again, its publisher may have cancelled it.
             if !task.is_wanted() {
-                self.channel = Some(channel);
+                self.keep(channel);
                 return Ok(());
             }
             if let Some(error) = wave::refusal_beforehand(&task, channel.limits()) {
-                self.channel = Some(channel);
+                self.keep(channel);
                 task.answer(Err(error));
                 return Ok(());
             }
             let mut sent = self.wave(channel, vec![task]).await;
-            self.channel = sent.channel;
+            sent.channel
+                .take()
+                .into_iter()
+                .for_each(|channel| self.keep(channel));
             let Some((back, answer)) = sent.answers.pop() else {
                 return Ok(()); // it was returned, and its publisher has the answer
             };
@@ -377,6 +425,10 @@ mod tests {
     struct PanicsOnce(AtomicUsize);
 
     impl Outlet for PanicsOnce {
+        fn desk(&self) -> Desk {
+            Desk::new(Arc::default(), 0)
+        }
+
         async fn publish(&self, tasks: Vec<Task>, _: &mut Desk) {
             tokio::task::yield_now().await;
             let wave = self.0.fetch_add(1, Ordering::Relaxed);

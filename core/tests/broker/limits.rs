@@ -8,8 +8,10 @@ use retryrmq_harness::{Broker, Node, QueueType, eventually, on_brokers, on_broke
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    connecting::refused,
-    stage::{Diary, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, text},
+    connecting::{host_and_port, refused},
+    stage::{
+        Diary, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
+    },
 };
 
 const FRAME: usize = 8_192;
@@ -325,4 +327,67 @@ async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
         client.close().await;
     })
     .await;
+}
+
+/// Each target has a lane of its own, and each lane a channel.
+#[tokio::test]
+async fn more_queues_may_take_copies_than_a_connection_has_channels() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        for channels in [4, 2] {
+            let node = broker
+                .own_node(&[&format!("channel_max = {channels}")])
+                .await;
+            let what = format!("{broker}, {channels} channels");
+            every_delay_is_reached(&node, connect(&node).await, &what).await;
+        }
+    })
+    .await;
+}
+
+/// The broker closes the connection that opens a channel too many.
+#[tokio::test]
+async fn more_queues_may_take_copies_than_a_user_has_channels() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        node.ctl(&["add_user", "few", "few"]).await;
+        node.ctl(&["set_permissions", "few", ".*", ".*", ".*"])
+            .await;
+        // One to consume, one to check queues, and two to publish.
+        let limits = r#"{"max-channels": 4}"#;
+        node.ctl(&["set_user_limits", "few", limits]).await;
+        let url = format!("amqp://few:few@{}/%2f", host_and_port(&node));
+        let client = Client::connect(&url).await.unwrap();
+        every_delay_is_reached(&node, client, &format!("{broker}, a user's limit")).await;
+    })
+    .await;
+}
+
+/// Messages fail until they are parked, each time with another delay, and so in another queue.
+async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
+    const MESSAGES: usize = 3;
+    let amqp = node.connect().await;
+    amqp.declare(QUEUE, QueueType::Quorum).await;
+    let diary = Diary::default();
+    let consumer = client.consumer(QUEUE).dlx(true);
+    let consumer = consumer.retry(policy("list(300ms, 500ms, 700ms, 900ms, 1100ms)"));
+    let running = start(consumer, &diary, |_| Err("no".into())).await;
+    for number in 0..MESSAGES {
+        let name = number.to_string();
+        amqp.publish_with(QUEUE, "x", id(&name)).await;
+    }
+    let all = take(&amqp, PARKED, MESSAGES).await;
+    for message in all {
+        let why = message.header_text("x-retry-parked-reason");
+        assert_eq!(why.as_deref(), Some("exhausted"), "{what}");
+    }
+    let runs = diary.all().len();
+    println!(
+        "{what}: {runs} runs, {:?}, {} reconnects",
+        diary.event_names(),
+        client.reconnects()
+    );
+    assert!(runs >= 6 * MESSAGES, "{what}: {runs} runs");
+    settled_at(&amqp, &running, what, QUEUE).await;
+    running.close().await;
+    client.close().await;
 }

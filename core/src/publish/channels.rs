@@ -1,0 +1,295 @@
+//! The channels of the publishing connection, which the lanes share.
+//!
+//! Each lane keeps the channel that it used last. While the connection has room, every lane has its own. When it has none, a lane takes an
+//! idle one, whoever used it last; and if all are in use, lanes get in turn the one that is free next. So a broker that allows few channels
+//! makes publishing slower, and stops nobody.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+use tracing::warn;
+
+use crate::{
+    Error, ErrorKind,
+    connection::{ANSWER, Connection, OpenChannel},
+};
+
+/// How long a lane waits for its turn. A wave that is not confirmed in time gives its channel up, so longer waits mean that the broker
+/// confirms nothing.
+pub(super) const TURN: Duration = ANSWER.saturating_mul(2);
+
+/// How often one that waits looks for a channel that can be opened again.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long a limit is believed that the broker tells only by closing the connection.
+const BELIEVED: Duration = Duration::from_secs(600);
+
+/// What a lane may do to get a channel.
+#[derive(Debug, PartialEq, Eq)]
+enum Way {
+    /// Take the idle channel of this lane.
+    Take(usize),
+    Open,
+    Wait,
+}
+
+/// How the channels are shared: the decisions alone.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those that wait, in order.
+    waiting: VecDeque<u64>,
+    tickets: u64,
+}
+
+impl Queue {
+    /// How `lane` gets a channel. `idle`: the lanes whose channels are free. `room`: how many more may be opened.
+    fn way(&self, lane: usize, ticket: Option<u64>, idle: &[usize], room: usize) -> Way {
+        let place = |ticket| self.waiting.iter().position(|waits| *waits == ticket);
+        let ahead = ticket.and_then(place).unwrap_or(self.waiting.len());
+        let (is_mine, first) = (idle.contains(&lane), idle.first().copied());
+        match first {
+            _ if ahead >= idle.len() + room => Way::Wait,
+            Some(_) if is_mine => Way::Take(lane),
+            _ if room > 0 => Way::Open,
+            Some(other) => Way::Take(other),
+            None => Way::Wait,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    queue: Queue,
+    /// By the lane that used each last.
+    idle: BTreeMap<usize, OpenChannel>,
+    /// The connection that the channels belong to, with one more reference to `open` for each channel on it, and one to both for each that is
+    /// being opened.
+    connection: Weak<Connection>,
+    open: Arc<()>,
+    opening: Arc<()>,
+    /// The most channels that the broker allowed before it closed a connection, and when.
+    learned: Option<(usize, Instant)>,
+}
+
+impl State {
+    fn is_of(&self, connection: &Arc<Connection>) -> bool {
+        std::ptr::eq(self.connection.as_ptr(), Arc::as_ptr(connection))
+    }
+
+    /// The most channels for lanes. One is left for the question whether the broker lives.
+    fn most(&self, connection: &Connection) -> usize {
+        let allowed = connection.channels().saturating_sub(1).max(1);
+        let learned = self
+            .learned
+            .filter(|(_, when)| when.elapsed() < BELIEVED)
+            .map_or(usize::MAX, |(most, _)| most);
+        allowed.min(learned)
+    }
+
+    fn taken(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
+    }
+}
+
+/// The channels of the lanes.
+#[derive(Default)]
+pub(super) struct Channels {
+    state: Mutex<State>,
+    returned: Notify,
+}
+
+/// How a lane gets a channel.
+pub(super) enum Got {
+    Channel(OpenChannel),
+    /// It may open one.
+    MayOpen(Opening),
+    /// All are in use.
+    Wait,
+}
+
+/// Leave to open a channel. Until it is dropped, it counts as one.
+pub(super) struct Opening {
+    _opening: Arc<()>,
+    open: Arc<()>,
+}
+
+impl Opening {
+    pub(super) fn done(self, channel: OpenChannel) -> OpenChannel {
+        channel.counted(self.open)
+    }
+}
+
+/// A place among those that wait.
+pub(super) struct Turn<'a> {
+    channels: &'a Channels,
+    ticket: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let ticket = self.ticket;
+        self.channels
+            .state()
+            .queue
+            .waiting
+            .retain(|waits| *waits != ticket);
+        // It may have been woken for a channel that it no longer wants.
+        self.channels.returned.notify_waiters();
+    }
+}
+
+impl Channels {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a channel for its lane until another one needs it.
+    pub(super) fn keep(&self, lane: usize, channel: OpenChannel) {
+        let mut state = self.state();
+        let before = state.idle.insert(lane, channel);
+        let somebody_waits = !state.queue.waiting.is_empty();
+        drop(state);
+        drop(before);
+        if somebody_waits {
+            self.returned.notify_waiters();
+        }
+    }
+
+    /// A channel for `lane`. `is_full`: whether the connection just had no number for another one.
+    pub(super) fn get(
+        &self,
+        lane: usize,
+        turn: Option<&Turn<'_>>,
+        connection: &Arc<Connection>,
+        is_full: bool,
+    ) -> Got {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        if !state.is_of(connection) {
+            gone.extend(std::mem::take(&mut state.idle).into_values());
+            state.connection = Arc::downgrade(connection);
+            (state.open, state.opening) = (Arc::default(), Arc::default());
+        }
+        gone.extend(
+            state
+                .idle
+                .extract_if(.., |_, channel| !channel.is_open())
+                .map(|(_, channel)| channel),
+        );
+        let room = match is_full {
+            true => 0,
+            false => state.most(connection).saturating_sub(state.taken()),
+        };
+        let idle: Vec<_> = state.idle.keys().copied().collect();
+        let ticket = turn.map(|turn| turn.ticket);
+        let got = match state.queue.way(lane, ticket, &idle, room) {
+            Way::Take(whose) => state.idle.remove(&whose).map_or(Got::Wait, Got::Channel),
+            Way::Open => Got::MayOpen(Opening {
+                _opening: Arc::clone(&state.opening),
+                open: Arc::clone(&state.open),
+            }),
+            Way::Wait => Got::Wait,
+        };
+        drop(state);
+        drop(gone);
+        got
+    }
+
+    /// Takes a place among those that wait.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        let mut state = self.state();
+        state.queue.tickets += 1;
+        let ticket = state.queue.tickets;
+        state.queue.waiting.push_back(ticket);
+        Turn {
+            channels: self,
+            ticket,
+        }
+    }
+
+    /// Waits until there may be a channel.
+    pub(super) async fn returned(&self) {
+        let _ = timeout(LOOK, self.returned.notified()).await;
+    }
+
+    /// The broker closed the connection because of a channel too many, which only counts with those of other connections.
+    pub(super) fn were_too_many(&self, connection: &Arc<Connection>) {
+        let mut state = self.state();
+        if !state.is_of(connection) {
+            return;
+        }
+        let most = Arc::strong_count(&state.open).saturating_sub(Arc::strong_count(&state.opening));
+        let most = most.max(1);
+        let is_news = state.learned.is_none_or(|(known, _)| known != most);
+        state.learned = Some((most, Instant::now()));
+        drop(state);
+        if is_news {
+            warn!(
+                channels = most,
+                "the broker allows this user no more channels: what is published shares those that there are; raise the limit (`max-channels`)"
+            );
+        }
+    }
+
+    /// The error of who has waited for too long.
+    pub(super) fn all_in_use(&self, connection: &Connection) -> Error {
+        let most = self.state().most(connection);
+        Error::new(
+            ErrorKind::Timeout,
+            format!(
+                "no channel to publish on became free within {} s: the broker allows {most} (`channel_max`, or the user's `max-channels`), and \
+                 what was published on them is not confirmed; raise the limit",
+                TURN.as_secs()
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lane_has_its_own_channel_while_there_is_room() {
+        let queue = Queue::default();
+        assert_eq!(queue.way(3, None, &[], 1), Way::Open);
+        assert_eq!(queue.way(3, None, &[1, 2], 1), Way::Open);
+        assert_eq!(queue.way(2, None, &[1, 2], 1), Way::Take(2));
+    }
+
+    #[test]
+    fn without_room_a_lane_takes_an_idle_channel_or_waits() {
+        let queue = Queue::default();
+        assert_eq!(queue.way(2, None, &[1, 2], 0), Way::Take(2));
+        assert_eq!(queue.way(3, None, &[1, 2], 0), Way::Take(1));
+        assert_eq!(queue.way(3, None, &[], 0), Way::Wait);
+    }
+
+    #[test]
+    fn nobody_overtakes_one_that_waits() {
+        let queue = Queue {
+            waiting: [5, 6].into(),
+            tickets: 6,
+        };
+        for (ticket, idle, room, way) in [
+            (None, &[1, 2][..], 0, Way::Wait),
+            (None, &[1, 2, 3], 0, Way::Take(1)),
+            (Some(5), &[1], 0, Way::Take(1)),
+            (Some(6), &[1], 0, Way::Wait),
+            (Some(6), &[1], 1, Way::Take(1)),
+            (Some(6), &[2], 1, Way::Open),
+            (Some(6), &[1, 2], 0, Way::Take(1)),
+            (Some(5), &[], 1, Way::Open),
+        ] {
+            let case = format!("{ticket:?}, {idle:?}, {room}");
+            assert_eq!(queue.way(1, ticket, idle, room), way, "{case}");
+        }
+    }
+}
