@@ -8,7 +8,7 @@ use std::{
     fmt,
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -150,6 +150,8 @@ struct Inner {
     depths: Arc<Depths>,
     looks: Arc<Looks>,
     reconnects: Arc<AtomicU64>,
+    /// Whether the broker has refused a second consumer on a channel.
+    one_consumer: AtomicBool,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
@@ -267,6 +269,7 @@ impl Client {
             publishes: RwLock::default(),
             metrics,
             reconnects,
+            one_consumer: AtomicBool::default(),
             delayed: Mutex::default(),
         })))
     }
@@ -542,6 +545,21 @@ impl Client {
     /// The publishing connection, if it is open now.
     pub(crate) fn publishing_now(&self) -> Option<Arc<Connection>> {
         self.publishing().connection().now_or_never()?.ok()
+    }
+
+    /// Whether the broker allows one consumer on a channel, as far as is known.
+    pub(crate) fn allows_one_consumer(&self) -> bool {
+        self.0.one_consumer.load(Ordering::Relaxed)
+    }
+
+    /// The broker has refused a second consumer on a channel, and closed the connection.
+    pub(crate) fn allow_one_consumer(&self) {
+        if !self.0.one_consumer.swap(true, Ordering::Relaxed) {
+            warn!(
+                "the broker allows one consumer on a channel (`consumer_max_per_channel`): a consumer that changes its prefetch is cancelled \
+                 first, and one whose queue may be deleted with its last consumer takes one message at a time; allow two"
+            );
+        }
     }
 
     pub(crate) fn counters(&self, queue: &str) -> Counters {

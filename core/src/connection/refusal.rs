@@ -184,6 +184,11 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
     largest(said.get_message().as_str())
 }
 
+/// Whether the broker closed the connection because of one consumer too many on a channel: `reached maximum (1) of consumers per channel`.
+pub(crate) fn is_one_consumer_too_many(error: &Error) -> bool {
+    error.to_string().contains("of consumers per channel")
+}
+
 fn largest(text: &str) -> Option<usize> {
     let (_, rest) = text.split_once("message size ")?;
     let (_, largest) = rest.split_once("max size ")?;

@@ -1,10 +1,20 @@
 //! What a broker will never take: frames above the negotiated size, bodies above its limit. Each test has a node of its own,
 //! because these are settings of a whole node.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use retryrmq::{BasicProperties, Client, ErrorKind, Publish, Strategy};
-use retryrmq_harness::{Broker, Node, QueueType, eventually, on_brokers, on_brokers_where};
+use retryrmq::{BasicProperties, Client, ErrorKind, Message, Publish, Strategy};
+use retryrmq_harness::{
+    Broker, Node, QueueType, Version, eventually, on_brokers, on_brokers_where,
+    on_every_broker_where,
+};
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
@@ -390,4 +400,100 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
     settled_at(&amqp, &running, what, QUEUE).await;
     running.close().await;
     client.close().await;
+}
+
+/// A prefetch belongs to its consumer for life, so a wider one needs another consumer.
+#[tokio::test]
+async fn one_consumer_on_each_channel_is_enough() {
+    const MESSAGES: usize = 20;
+    on_every_broker_where(allows_one_consumer, |broker| async move {
+        let node = broker.own_node(&["consumer_max_per_channel = 1"]).await;
+        for kind in [QueueType::Classic, QueueType::Quorum] {
+            let (client, amqp) = (connect(&node).await, node.connect().await);
+            let what = format!("{broker}, {kind}");
+            let queue = format!("{QUEUE}.{kind}");
+            amqp.declare(&queue, kind).await;
+            let (diary, beside) = (Diary::default(), Arc::new(Beside::default()));
+            let (seen, counted) = (diary.clone(), Arc::clone(&beside));
+            let consumer = client.consumer(&queue).dlx(true).concurrency(4);
+            let running = consumer
+                .on_event(diary.listener())
+                .start(move |message: Message| {
+                    seen.note(&message);
+                    let counted = Arc::clone(&counted);
+                    async move {
+                        counted.enter();
+                        sleep(Duration::from_millis(300)).await;
+                        counted.leave();
+                        Ok::<(), std::io::Error>(())
+                    }
+                })
+                .await
+                .unwrap();
+            for number in 0..MESSAGES {
+                amqp.publish_with(&queue, "x", id(&number.to_string()))
+                    .await;
+            }
+            for number in 0..MESSAGES {
+                diary.until(&number.to_string(), 1).await;
+            }
+            settled_at(&amqp, &running, &what, &queue).await;
+            let events = diary.event_names();
+            let lost = events.iter().filter(|name| **name == "disconnected");
+            let (lost, runs) = (lost.count(), diary.all().len());
+            let most = beside.most.load(Ordering::SeqCst);
+            println!("{what}: {runs} runs, {most} beside each other, {lost} lost, {events:?}");
+            assert!(lost <= 1, "{what}: it is known after the first time");
+            assert!(runs <= MESSAGES + 1, "{what}: {runs} runs");
+            // A classic queue may be deleted with its last consumer, which therefore stays.
+            if kind == QueueType::Quorum {
+                assert!(most > 1, "{what}: one message at a time");
+            }
+            // Another consumer of the same process knows.
+            let other = format!("{queue}.other");
+            amqp.declare(&other, kind).await;
+            let again = start(client.consumer(&other).dlx(true), &diary, |_| Ok(())).await;
+            for number in 0..MESSAGES {
+                amqp.publish_with(&other, "x", id(&format!("other-{number}")))
+                    .await;
+            }
+            for number in 0..MESSAGES {
+                diary.until(&format!("other-{number}"), 1).await;
+            }
+            settled_at(&amqp, &again, &what, &other).await;
+            let events = diary.event_names();
+            let now = events
+                .iter()
+                .filter(|name| **name == "disconnected")
+                .count();
+            assert_eq!(now, lost, "{what}: {events:?}");
+            running.close().await;
+            again.close().await;
+            client.close().await;
+        }
+    })
+    .await;
+}
+
+/// The setting is younger than 3.10.
+fn allows_one_consumer(broker: &Broker) -> bool {
+    broker.is_controllable() && broker.version() >= Version::V4_0
+}
+
+/// How many handlers ran beside each other.
+#[derive(Default)]
+struct Beside {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Beside {
+    fn enter(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
 }

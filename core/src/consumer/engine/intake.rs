@@ -13,6 +13,10 @@
 //! served first. So a wider consumer replaces the narrow one only after it was served itself; if it never is, the narrow one stays. There
 //! is one exception: a consumer whose places are all occupied by messages that no handler has and that cannot be stored is cancelled first,
 //! because nobody would get a message any more.
+//!
+//! A broker may allow one consumer on a channel (`consumer_max_per_channel`), and closes the connection at the second. Then the consumer of a
+//! quorum queue is cancelled first. The one of another queue stays as it is, and brings one message at a time: a classic queue may be deleted
+//! with its last consumer.
 
 use super::flaws::{self, Flaw};
 
@@ -29,6 +33,15 @@ pub(super) enum Goal {
 pub(super) enum Step {
     Consume { consumer: u64, prefetch: u16 },
     Cancel { consumer: u64 },
+}
+
+/// How a prefetch changes if only one consumer is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alone {
+    /// It is cancelled, and then another one consumes.
+    GoesFirst,
+    /// It does not change.
+    Stays,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +77,8 @@ pub(super) struct Intake {
     taps: Vec<Tap>,
     consumers: u64,
     single_active: bool,
+    /// Whether only one consumer is allowed.
+    alone: Option<Alone>,
     /// Whether a classic queue delivers nothing to its next active consumer until something else happens to it, such as a new consumer.
     queues_sleep: bool,
     /// A consumer that is cancelled before a newer one was served; the newer one may be the active one then.
@@ -79,6 +94,7 @@ impl Intake {
             taps: Vec::new(),
             consumers: 0,
             single_active: false,
+            alone: None,
             queues_sleep,
             goes_first: None,
             may_sleep: false,
@@ -87,6 +103,10 @@ impl Intake {
 
     pub(super) fn set_queues_sleep(&mut self, queues_sleep: bool) {
         self.queues_sleep = queues_sleep;
+    }
+
+    pub(super) fn set_alone(&mut self, alone: Option<Alone>) {
+        self.alone = alone;
     }
 
     /// What to do next for `goal`. `crowded`: whether messages that occupy their places for long may be ignored, so that others come.
@@ -98,9 +118,12 @@ impl Intake {
                 return Some(self.cancel(consumer));
             }
             Goal::One => 1,
-            Goal::Full if self.single_active => 1,
+            Goal::Full if self.single_active || self.alone == Some(Alone::Stays) => 1,
             Goal::Full => self.prefetch,
         };
+        if let Some(alone) = self.alone {
+            return self.next_alone(alone, want, crowded);
+        }
         if self.taps.iter().any(|tap| tap.stage == Stage::Asked) {
             return None;
         }
@@ -141,6 +164,17 @@ impl Intake {
         let leaves = other.consumer;
         self.goes_first = (!served && leaves < keep).then_some(leaves);
         Some(self.cancel(leaves))
+    }
+
+    /// The same if only one consumer is allowed.
+    fn next_alone(&mut self, alone: Alone, want: u16, crowded: bool) -> Option<Step> {
+        let Some(tap) = self.taps.first() else {
+            return Some(self.consume(want));
+        };
+        let is_stuck = crowded && tap.taken >= usize::from(tap.prefetch);
+        let goes = tap.stage == Stage::Running && (tap.prefetch != want || is_stuck);
+        let consumer = tap.consumer;
+        (goes && alone == Alone::GoesFirst).then(|| self.cancel(consumer))
     }
 
     fn consume(&mut self, prefetch: u16) -> Step {
@@ -419,6 +453,48 @@ mod tests {
             intake.next(Goal::One, true),
             Some(Step::Cancel { consumer: 2 }),
             "nothing may come to the narrow one, and more must not come to the wide one"
+        );
+    }
+
+    #[test]
+    fn where_one_consumer_is_allowed_it_is_cancelled_first() {
+        let mut intake = started(64);
+        intake.set_alone(Some(Alone::GoesFirst));
+        intake.delivered(1);
+        assert_eq!(
+            intake.next(Goal::Full, false),
+            Some(Step::Cancel { consumer: 1 })
+        );
+        assert_eq!(intake.next(Goal::Full, false), None, "it is still there");
+        intake.gone(1);
+        let wide = Step::Consume {
+            consumer: 2,
+            prefetch: 64,
+        };
+        assert_eq!(intake.next(Goal::Full, false), Some(wide));
+        assert_eq!(intake.next(Goal::Full, false), None, "not answered yet");
+        assert!(!intake.is_changing(), "acknowledgements need not wait");
+        intake.consuming(2);
+        assert_eq!(intake.next(Goal::Full, false), None);
+        assert_eq!(
+            intake.next(Goal::One, false),
+            Some(Step::Cancel { consumer: 2 })
+        );
+    }
+
+    #[test]
+    fn where_the_only_consumer_must_stay_it_brings_one_message_at_a_time() {
+        let mut intake = started(64);
+        intake.set_alone(Some(Alone::Stays));
+        intake.delivered(1);
+        for goal in [Goal::Full, Goal::One] {
+            assert_eq!(intake.next(goal, false), None);
+        }
+        intake.takes_its_place(1, true);
+        assert_eq!(intake.next(Goal::Full, true), None);
+        assert_eq!(
+            intake.next(Goal::Nothing, false),
+            Some(Step::Cancel { consumer: 1 })
         );
     }
 

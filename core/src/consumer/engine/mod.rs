@@ -45,7 +45,7 @@ pub(crate) use input::{Arrival, Input};
 use self::{
     drain::Drain,
     entry::{Entry, Phase},
-    intake::{Goal, Intake, Step},
+    intake::{Alone, Goal, Intake, Step},
     pausing::Pausing,
     sessions::Channel,
     suspects::Suspect,
@@ -310,6 +310,14 @@ impl Engine {
         self.counting = counting;
         self.nack_is_uncounted = nack_is_uncounted;
         self.intake.set_queues_sleep(queues_sleep);
+    }
+
+    /// The broker allows one consumer on a channel. `may_go`: whether the queue survives without any.
+    pub(crate) fn set_one_consumer(&mut self, may_go: bool) {
+        self.intake.set_alone(Some(match may_go {
+            true => Alone::GoesFirst,
+            false => Alone::Stays,
+        }));
     }
 
     /// The queue's name.

@@ -15,6 +15,7 @@ use lapin::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions,
         BasicQosOptions, BasicRejectOptions,
     },
+    protocol::AMQPErrorKind,
     types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -25,7 +26,10 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Begun, Connection, Doing, LINGER, OpenChannel, ask, look, put_off},
+    connection::{
+        Begun, Connection, Doing, LINGER, OpenChannel, ask, is_one_consumer_too_many, look,
+        put_off, refusal,
+    },
 };
 
 /// The most settlements that may be queued and unwritten before the next message is looked at.
@@ -272,7 +276,14 @@ impl Channel {
             cancelled,
             ..
         } = self.served.remove(at);
-        if next.is_some() || !self.is_open() {
+        if let Some(Err(why)) = next {
+            let is_of_channel = matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
+                if matches!(said.kind(), AMQPErrorKind::Soft(_)));
+            let why = refusal(&Doing::Consuming(self.queue.as_str()), why);
+            // The end of a connection is reported by whoever keeps it.
+            let is_news = is_of_channel || is_one_consumer_too_many(&why);
+            Some(Happening::Lost(is_news.then_some(why)))
+        } else if !self.is_open() {
             Some(Happening::Lost(None))
         } else if cancelled {
             None

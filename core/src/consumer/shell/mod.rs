@@ -31,10 +31,10 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,
-    connection::GOODBYE,
+    connection::{GOODBYE, is_one_consumer_too_many},
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, Finding, Mode, Plan, Waits},
+    topology::{self, Finding, Mode, Plan, QueueType, Waits},
 };
 
 /// The most channel events taken in a row. Not all at once, so that acknowledgements go out evenly: acking a whole window at once starves
@@ -48,8 +48,8 @@ const QUIETLY: Duration = Duration::from_millis(100);
 enum Mail {
     /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
-    /// A channel, the broker behind it, and whether the work queue is known to be classic.
-    Opened(u64, Result<(Box<Channel>, Server, bool)>),
+    /// A channel, the broker behind it, and the type of the work queue, if it is known.
+    Opened(u64, Result<(Box<Channel>, Server, Option<QueueType>)>),
     /// The broker refuses our login.
     Refused(Error),
 }
@@ -61,6 +61,8 @@ pub(super) struct Shell {
     wanted: Commands,
     client: Client,
     declare: bool,
+    /// The type of the work queue, if it is known.
+    kind: Option<QueueType>,
     demands: Arc<Demands>,
     plan: Plan,
     wire_queue: ShortString,
@@ -80,11 +82,10 @@ pub(super) struct Shell {
     told_to_abandon: bool,
 }
 
-/// Whether the work queue is known to be a classic one.
-fn is_classic(findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| {
-        finding.item.is_work_queue() && finding.queue_type == Some(topology::QueueType::Classic)
-    })
+/// The type of the work queue, if it is known.
+fn kind(findings: &[Finding]) -> Option<QueueType> {
+    let work_queue = findings.iter().find(|finding| finding.item.is_work_queue());
+    work_queue.and_then(|finding| finding.queue_type)
 }
 
 /// Reports a refusal of the publishing connection alone. If there is no consuming connection, that one reports it.
@@ -158,7 +159,7 @@ impl Shell {
             },
             counters: counters.clone(),
             nack_is_uncounted: capabilities.nack_is_uncounted,
-            is_classic: is_classic(&findings),
+            is_classic: kind(&findings) == Some(QueueType::Classic),
             queues_sleep: capabilities.queues_sleep,
             header_room: client.header_room(),
             seed: fastrand::u64(..),
@@ -171,6 +172,7 @@ impl Shell {
             copies: Copies::new(client.clone(), Arc::clone(&waits), mail.clone()),
             client,
             declare,
+            kind: kind(&findings),
             demands: Arc::new(demands),
             plan,
             wire_queue,
@@ -187,6 +189,9 @@ impl Shell {
             told_to_close: false,
             told_to_abandon: false,
         };
+        if shell.client.allows_one_consumer() {
+            shell.consume_alone();
+        }
         shell.begin().await?;
         tokio::spawn(tell_of_refused_copies(
             shell.client.clone(),
@@ -423,7 +428,7 @@ impl Shell {
                 let findings = findings?;
                 waits.note(&findings);
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok((Box::new(channel), server, is_classic(&findings)))
+                Ok((Box::new(channel), server, kind(&findings)))
             };
             let _ = mail.send(Mail::Opened(session, opened.await));
         });
@@ -439,7 +444,11 @@ impl Shell {
             return;
         };
         let session = channel.session;
-        if matches!(happening, Happening::Lost(_)) {
+        if let Happening::Lost(why) = &happening {
+            if why.as_ref().is_some_and(is_one_consumer_too_many) {
+                self.client.allow_one_consumer();
+                self.consume_alone();
+            }
             self.hear_the_end_of_the_client();
         }
         let input = match happening {
@@ -459,6 +468,12 @@ impl Shell {
         self.engine.on(input, now, &mut self.wanted);
     }
 
+    /// Only a queue that is known to be a quorum queue survives without a consumer: others may be deleted with their last one.
+    fn consume_alone(&mut self) {
+        let may_go = self.kind == Some(QueueType::Quorum);
+        self.engine.set_one_consumer(may_go);
+    }
+
     fn receive(&mut self, mail: Mail) {
         match mail {
             Mail::Copied(token, stored) => {
@@ -467,7 +482,7 @@ impl Shell {
                 let input = self.copies.answered(token, stored, moment);
                 self.tell(input);
             }
-            Mail::Opened(session, Ok((channel, server, is_classic))) => {
+            Mail::Opened(session, Ok((channel, server, kind))) => {
                 // During the end as well: it is then closed with everything else.
                 self.channel = Some(channel);
                 let capabilities = server.capabilities();
@@ -475,8 +490,12 @@ impl Shell {
                     self.demands.counting(&server),
                     capabilities.nack_is_uncounted,
                     capabilities.queues_sleep,
-                    is_classic,
+                    kind == Some(QueueType::Classic),
                 );
+                self.kind = kind;
+                if self.client.allows_one_consumer() {
+                    self.consume_alone();
+                }
                 self.tell(Input::Opened { session });
             }
             Mail::Refused(error) => {
