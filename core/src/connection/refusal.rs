@@ -1,6 +1,6 @@
 //! Turns an answer of the broker or the client library into one sentence that names what to change.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use lapin::{
     ErrorKind as Cause,
@@ -187,6 +187,18 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
 /// Whether the broker closed the connection because of one consumer too many on a channel: `reached maximum (1) of consumers per channel`.
 pub(crate) fn is_one_consumer_too_many(error: &Error) -> bool {
     error.to_string().contains("of consumers per channel")
+}
+
+/// After how long the broker takes a delivery back that is not settled, if it closed the channel because of that and says so: `delivery
+/// acknowledgement on channel 1 timed out. Timeout value used: 3000 ms.`
+pub(crate) fn consumer_timeout(error: &Error) -> Option<Duration> {
+    let text = error.to_string();
+    let (_, rest) = text.split_once("delivery acknowledgement on channel ")?;
+    let (_, rest) = rest.split_once("Timeout value used: ")?;
+    let digits = rest
+        .find(|sign: char| !sign.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..digits].parse().ok().map(Duration::from_millis)
 }
 
 fn largest(text: &str) -> Option<usize> {
@@ -411,6 +423,21 @@ mod tests {
             "must allow three",
         ] {
             assert!(sentence.contains(part), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_consumer_timeout_is_told_in_milliseconds() {
+        let told = |text: &str| consumer_timeout(&Error::new(ErrorKind::Broker, text));
+        let text = "refused while consuming the queue `a`: PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout \
+                    value used: 3000 ms. This timeout value can be configured, see consumers doc guide to learn more";
+        assert_eq!(told(text), Some(Duration::from_secs(3)));
+        for text in [
+            "PRECONDITION_FAILED - unknown delivery tag 3",
+            "delivery acknowledgement on channel 1 timed out",
+            "delivery acknowledgement on channel 1 timed out. Timeout value used: infinity",
+        ] {
+            assert_eq!(told(text), None, "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Between the engine and the handlers: messages one way, outcomes the other. The prefetch limits both.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{
         Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -130,6 +130,20 @@ impl Inbox {
     /// Takes all messages that no handler has taken.
     pub(super) fn take_back(&self) -> Vec<Delivery> {
         take_from(&mut self.arrivals(), usize::MAX)
+    }
+
+    /// Takes back those of these messages that no handler has taken.
+    pub(super) fn take_these_back(&self, tokens: &[Token]) -> Vec<Token> {
+        let tokens: HashSet<_> = tokens.iter().collect();
+        let mut back = Vec::new();
+        self.arrivals().queue.retain(|delivery| {
+            let stays = !tokens.contains(&delivery.token);
+            if !stays {
+                back.push(delivery.token);
+            }
+            stays
+        });
+        back
     }
 
     /// Waits until there are messages (`true`), or no more will come (`false`).

@@ -90,7 +90,6 @@ impl Publisher {
 
     /// Whether publishing makes no progress now: the broker reads nothing because of a memory or disk alarm, or a lane has waited for its
     /// confirms, or for a connection, for more than a second.
-    #[allow(dead_code, reason = "what takes messages asks before it takes more")]
     pub(crate) fn is_stalled(&self) -> bool {
         self.link.is_blocked() || self.stalls.any()
     }

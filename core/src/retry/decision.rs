@@ -70,13 +70,19 @@ pub(crate) enum Admission {
     Park(ParkReason),
 }
 
+/// Whether the queue has counted so many deliveries of a message that each further one may be the last. A classic queue counts none, and
+/// passes on any count that a message came with.
+#[must_use]
+pub(crate) fn is_near_its_limit(state: &RetryState) -> bool {
+    state.crashes.saturating_sub(state.own_crashes) >= MOST_COUNTED_BY_QUEUE
+}
+
 /// Whether a message may run.
 #[must_use]
 pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {
     // Crashes that the queue has counted use up a delivery limit that AMQP does not show, and past the limit the broker drops the message.
     // A copy starts at 0 in the queue, and carries the count in a header.
-    let counted_by_queue = state.crashes.saturating_sub(state.own_crashes);
-    if counted_by_queue >= MOST_COUNTED_BY_QUEUE && !state.uncounted_crash {
+    if is_near_its_limit(state) && !state.uncounted_crash {
         Admission::Detour {
             crashes: state.crashes,
         }

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
-use retryrmq_harness::{Broker, Permissions, QueueType, eventually, on_brokers_where};
+use retryrmq_harness::{
+    Broker, Permissions, QueueType, eventually, on_brokers_where, on_every_broker_where,
+};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
@@ -12,7 +14,7 @@ use tokio::{
 
 use crate::{
     connecting::host_and_port,
-    stage::{Diary, PARKED, PATIENCE, QUEUE, id, policy, start, stats},
+    stage::{Attempt, Diary, PARKED, PATIENCE, QUEUE, id, int, policy, start, stats, table},
     ways::{PUBLISHING, Wires, free_port},
 };
 
@@ -312,6 +314,59 @@ async fn what_was_given_up_in_the_middle_of_a_wave_is_not_published_after_the_al
         );
         assert!(given_up.count() < 16, "no more than were on their way");
         assert_eq!(client.reconnects(), 0);
+        client.close().await;
+    })
+    .await;
+}
+
+/// The queue of somebody else: no dead-letter route, and few deliveries. Each time that the broker takes back an original that waits for its
+/// copy counts as a delivery, and past the limit it is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
+    const LIMIT: i64 = 6;
+    /// As long as it takes to drop them: each delivery may take four seconds.
+    const LONG: Duration = Duration::from_secs(40);
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["consumer_timeout = 3000"]).await;
+        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+        node.ctl(&["eval", set]).await;
+        let client = Client::connect(node.url()).await.unwrap();
+        let amqp = node.connect().await;
+        let limit = table([("x-delivery-limit", int(LIMIT))]);
+        amqp.declare_with(QUEUE, QueueType::Quorum, limit).await;
+        for name in ["0", "1"] {
+            amqp.publish_with(QUEUE, "x", id(name)).await;
+        }
+        let diary = Diary::default();
+        let consumer = client.consumer(QUEUE).dlx(true);
+        let consumer = consumer.retry(policy("fixed(1s, retries=5)"));
+        client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
+        node.raise_memory_alarm().await;
+        let over = Instant::now() + LONG;
+        let running = start(consumer, &diary, |message| match message.attempt() {
+            1 => Err("no".into()),
+            _ => Ok(()),
+        })
+        .await;
+        sleep_until(over).await;
+        println!(
+            "{broker}: {} runs, {:?}",
+            diary.all().len(),
+            diary.event_names()
+        );
+        node.set_memory_watermark(0.6).await;
+        for name in ["0", "1"] {
+            eventually(PATIENCE, "it succeeds", || async {
+                let again = |attempt: &Attempt| attempt.message.attempt() == 2;
+                diary.of(name).iter().any(again).then_some(())
+            })
+            .await;
+        }
+        let done = stats(&running, "all is done", |stats| stats.outstanding == 0).await;
+        // What was on its way when the alarm came is there as well.
+        assert!((2..=8).contains(&done.acked), "{broker}: {done:?}");
+        assert!(!diary.event_names().contains(&"parked"), "{broker}");
+        running.close().await;
         client.close().await;
     })
     .await;

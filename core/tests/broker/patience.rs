@@ -1,8 +1,14 @@
 //! Handlers that take longer than the broker's patience with what is not settled, on a node that has little of it.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use retryrmq::{Client, ErrorKind, Message};
+use retryrmq::{Client, ErrorKind, Message, Pause};
 use retryrmq_harness::{
     Broker, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
 };
@@ -11,7 +17,7 @@ use tokio::time::sleep;
 use crate::{
     connecting::refused,
     parking::{ids, ready, records},
-    stage::{Diary, PARKED, PATIENCE, QUEUE, id, int, policy, stats, table, text},
+    stage::{Diary, PARKED, PATIENCE, QUEUE, id, int, policy, start, stats, table, text},
 };
 
 /// The broker's patience is four seconds: longer than a copy in a queue that was just found is waited for.
@@ -149,6 +155,103 @@ async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
         let mut left = ids(&records(&client).await);
         left.sort_by_key(|name| name.parse::<usize>().unwrap());
         assert_eq!(left, names);
+    })
+    .await;
+}
+
+/// A pausing consumer keeps a message, so that no more come. Each time that the broker takes it back counts as a crash.
+#[tokio::test]
+async fn a_pause_longer_than_the_brokers_patience_is_no_crash() {
+    const PAUSE: Duration = Duration::from_secs(45);
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["consumer_timeout = 3000"]).await;
+        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+        node.ctl(&["eval", set]).await;
+        let client = Client::connect(node.url()).await.unwrap();
+        let amqp = node.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        for number in 0..6 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        let diary = Diary::default();
+        let fails = Arc::new(AtomicBool::new(true));
+        let failing = Arc::clone(&fails);
+        let pause = Pause::default().failures(0.5).window(4).pause(PAUSE);
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(60s, retries=5)"))
+            .pause(pause)
+            .concurrency(1)
+            .prefetch(2);
+        let running = start(consumer, &diary, move |_| {
+            if failing.load(Ordering::SeqCst) {
+                Err("down".into())
+            } else {
+                Ok(())
+            }
+        })
+        .await;
+        diary.event("paused").await;
+        fails.store(false, Ordering::SeqCst);
+        diary.event("resumed").await;
+        for name in ["4", "5"] {
+            diary.until(name, 1).await;
+        }
+        let events = diary.event_names();
+        let lost = events.iter().filter(|name| **name == "disconnected");
+        let lost = lost.count();
+        println!("{broker}: {lost} lost, {events:?}");
+        assert!(!events.contains(&"parked"), "{broker}: {events:?}");
+        // A slow broker may confirm a copy too late. One that is not believed takes the message back 13 times.
+        assert!(lost <= 4, "{broker}: it is known, {events:?}");
+        running.close().await;
+        client.close().await;
+    })
+    .await;
+}
+
+/// One handler is busy, and what was prefetched behind it waits.
+#[tokio::test]
+async fn what_waits_for_a_handler_goes_back_in_time() {
+    on_every_broker_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&["consumer_timeout = 6000"]).await;
+        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+        node.ctl(&["eval", set]).await;
+        let client = Client::connect(node.url()).await.unwrap();
+        let amqp = node.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        let seen = diary.clone();
+        let consumer = client.consumer(QUEUE).dlx(true).concurrency(1).prefetch(8);
+        let running = consumer
+            .on_event(diary.listener())
+            .start(move |message: Message| {
+                seen.note(&message);
+                async move {
+                    sleep(Duration::from_millis(2_500)).await;
+                    Ok::<(), std::io::Error>(())
+                }
+            })
+            .await
+            .unwrap();
+        for number in 0..12 {
+            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+        }
+        for number in 0..12 {
+            diary.until(&number.to_string(), 1).await;
+        }
+        stats(&running, "all is done", |stats| stats.outstanding == 0).await;
+        let events = diary.event_names();
+        let lost = events.iter().filter(|name| **name == "disconnected");
+        let lost = lost.count();
+        println!(
+            "{broker}: {} runs, {lost} lost, {events:?}",
+            diary.all().len()
+        );
+        assert!(lost <= 2, "{broker}: {events:?}");
+        running.close().await;
+        client.close().await;
     })
     .await;
 }

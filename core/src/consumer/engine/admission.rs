@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{
     super::{Delivery, Message, Received, Token, agenda::Task},
-    Arrival, Commands, Engine, LONGEST_KEPT, Now,
+    Arrival, Commands, Engine, Now,
     entry::{Entry, Held, Phase},
     flaws::{self, Flaw},
 };
@@ -43,6 +43,11 @@ impl Engine {
         }
         if now.at >= self.returned_until {
             self.returned_unseen = 0;
+        }
+        if received.redelivered
+            && let Some(timeout) = self.keeping.came_again()
+        {
+            self.tell_of_the_timeout(timeout);
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
@@ -120,7 +125,7 @@ impl Engine {
         if !entry.is_spare() {
             entry.phase = Phase::Held(Held::Spare);
             self.agenda
-                .add(now.at + LONGEST_KEPT, token, Task::HoldNoLonger);
+                .add(now.at + self.keeping.longest(), token, Task::HoldNoLonger);
         }
         self.spares.push(token);
     }
@@ -223,6 +228,8 @@ impl Engine {
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
+            let in_time = entry.since + self.keeping.longest();
+            self.unstarted_look.get_or_insert(in_time);
             self.pausing.began(token);
             let message = Message(Arc::clone(&entry.received));
             out.deliveries.push(Delivery { token, message });

@@ -120,6 +120,8 @@ impl Engine {
             Consequence::Later(delay, copying) => {
                 self.tell(copying.event.clone(), out);
                 self.set_phase(token, Phase::Held(Held::Deferred(copying)));
+                // Not longer than the broker lets it be held.
+                let delay = delay.min(self.keeping.longest());
                 self.agenda.add(now.at + delay, token, Task::Defer);
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.

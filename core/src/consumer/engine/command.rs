@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Withdraw { token: Token },
     /// Take back unstarted deliveries from the handlers; answered by [`Recalled`](super::Input::Recalled).
     Recall,
+    /// The same for these deliveries only.
+    RecallThese { tokens: Vec<Token> },
     /// Do not hand this delivery to a handler any more: it is settled. Nothing is answered.
     Skip { token: Token },
     /// Wake handlers that wait for messages: no more will come.

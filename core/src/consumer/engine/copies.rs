@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{
     super::{Token, agenda::Task},
-    Command, Commands, Engine, LONGEST_KEPT, Moment, Now, Return,
+    Command, Commands, Engine, Moment, Now, Return,
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},
 };
@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The pause for a copy that the broker refuses as it is: somebody must change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// A copy that is unconfirmed for longer may stay so as long as an alarm lasts.
-const LONGEST_WAY: Duration = Duration::from_secs(5);
+pub(super) const LONGEST_WAY: Duration = Duration::from_secs(5);
 /// After this number of tries, the message's place in the prefetch is given up, so that others come.
 const TRIES_IN_PLACE: u32 = 2;
 /// The fewest tries for an error that may pass, however long the message was held or ran before.
@@ -46,6 +46,7 @@ impl Engine {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }
         entry.phase = Phase::Copying(copying);
+        self.watch_copy(now);
         if flaws::has(Flaw::PublishesTwice) {
             let copy = copy.clone();
             out.add(Command::Publish { token, copy });
@@ -138,7 +139,7 @@ impl Engine {
                 };
                 let again = now.at + self.about(pause);
                 let was_tried = refused || tries >= FEWEST_TRIES;
-                if was_tried && again > since + LONGEST_KEPT {
+                if was_tried && again > since + self.keeping.longest() {
                     if !self.nack_is_uncounted && !self.is_classic {
                         warn!(
                             queue = %self.name, message_id = received.message_id(), cause = error.to_string(),
@@ -146,7 +147,9 @@ impl Engine {
                              limit the broker drops or dead-letters the message; mend the cause before"
                         );
                     }
-                    self.agenda.add(again, token, Task::GiveBack);
+                    let in_time = since + self.keeping.longest();
+                    let when = if in_time > now.at { in_time } else { again };
+                    self.agenda.add(when, token, Task::GiveBack);
                 } else {
                     self.agenda.add(again, token, Task::Resubmit);
                 }
@@ -159,8 +162,9 @@ impl Engine {
     /// those were lost.
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
-            let is_held_up =
-                |copying: &Copying| copying.under_way && now.at > copying.published + LONGEST_KEPT;
+            let is_held_up = |copying: &Copying| {
+                copying.under_way && now.at > copying.published + self.keeping.longest()
+            };
             if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
                 && !flaws::has(Flaw::KeepsWhatIsHeldUp)
             {

@@ -39,6 +39,10 @@ pub(crate) enum Flaw {
     BelievesLikeness,
     /// Does not withdraw copies that an alarm has held up for long.
     KeepsWhatIsHeldUp,
+    /// Does not believe the broker's timeout for what is not settled.
+    ForgetsTheTimeout,
+    /// Consumes on while originals wait for copies that cannot be stored, and their queue counts.
+    ConsumesOn,
     /// Requeues a deferred message if there are no waiting queues.
     PutsBackDeferred,
     /// Lets a message whose copy is refused as it is keep its place in the prefetch.

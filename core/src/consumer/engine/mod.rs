@@ -19,14 +19,17 @@ mod copies;
 mod drain;
 mod entry;
 pub(crate) mod flaws;
+mod halting;
 mod input;
 mod intake;
+mod keeping;
 mod pausing;
 mod sentence;
 mod sessions;
 mod settlement;
 mod suspects;
 mod syncs;
+mod unstarted;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -41,11 +44,14 @@ pub(crate) use command::{Command, Commands, Copy, Return};
 #[cfg(test)]
 use drain::COPIES;
 pub(crate) use input::{Arrival, Input};
+#[cfg(test)]
+pub(crate) use keeping::LONGEST_KEPT;
 
 use self::{
     drain::Drain,
     entry::{Entry, Phase},
     intake::{Alone, Goal, Intake, Step},
+    keeping::Keeping,
     pausing::Pausing,
     sessions::Channel,
     suspects::Suspect,
@@ -57,13 +63,10 @@ use super::{
 };
 use crate::{
     ErrorKind,
+    connection::consumer_timeout,
     retry::{Counting, Origin},
     telemetry::{Counters, Event},
 };
-
-/// How long a message is kept without progress. RabbitMQ allows an unsettled delivery for 30 minutes (`consumer_timeout`), and then closes
-/// the whole channel.
-const LONGEST_KEPT: Duration = Duration::from_secs(600);
 
 /// How long a message may take to come again after its queue had sent it to a cancelled consumer. The broker may be slow, and the message
 /// behind others.
@@ -139,6 +142,14 @@ pub(crate) struct Engine {
     returned_unseen: usize,
     /// Until when those may still be coming back.
     returned_until: Moment,
+    keeping: Keeping,
+    /// When handed-out messages are next looked at that no handler may have begun.
+    unstarted_look: Option<Moment>,
+    /// Whether publishing makes no progress, and when copies on their way are next looked at.
+    stalled: bool,
+    stall_look: Option<Moment>,
+    /// Nothing is consumed until publishing works again.
+    halted: bool,
     warned_without_dlx: bool,
 }
 
@@ -190,6 +201,11 @@ impl Engine {
             places_taken: 0,
             returned_unseen: 0,
             returned_until: Moment::ZERO,
+            keeping: Keeping::default(),
+            unstarted_look: None,
+            stalled: false,
+            stall_look: None,
+            halted: false,
             warned_without_dlx: false,
             options,
         }
@@ -217,6 +233,9 @@ impl Engine {
                 self.delivered(session, consumer, *arrival, now, out);
             }
             Input::Lost { session, why } if self.is_current(session) => {
+                if let Some(timeout) = why.as_ref().and_then(consumer_timeout) {
+                    self.learn_timeout(timeout);
+                }
                 match why {
                     Some(error) if self.drain.is_some() => {
                         tracing::debug!(queue = %self.name, %error, "the channel went before the end");
@@ -252,6 +271,8 @@ impl Engine {
         self.keep_appointments(now, out);
         self.end_pause(now);
         self.look_after_copies(now);
+        self.look_after_originals(now, out);
+        self.look_after_the_unstarted(now, out);
         self.release_suspect(now, out);
         self.sync_detours(now, out);
         self.readmit(now, out);
@@ -285,6 +306,8 @@ impl Engine {
             self.next_appointment(),
             acks,
             self.relief,
+            self.unstarted_look,
+            self.stall_look,
             self.ways.front().map(|(late, _)| *late),
             self.drain.as_ref().map(|drain| drain.until),
         ]
@@ -374,7 +397,7 @@ impl Engine {
             return;
         };
         let session = channel.session;
-        let goal = if self.drain.is_some() {
+        let goal = if self.drain.is_some() || self.halted {
             Goal::Nothing
         } else if self.cautious || self.suspect.is_some() || !self.pausing.is_off() {
             Goal::One

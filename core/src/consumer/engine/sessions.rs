@@ -87,8 +87,31 @@ impl Engine {
 
     pub(super) fn cancelled_by_broker(&mut self, consumer: u64, now: Now, out: &mut Commands) {
         self.intake.gone(consumer);
+        let held = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| self.is_current(entry.session) && entry.consumer == consumer)
+            .map(|(_, entry)| now.at.saturating_sub(entry.since));
+        if let Some(age) = held.max() {
+            self.keeping.suspect(age);
+        }
         warn!(queue = %self.name, "the broker cancelled the consumer: its queue was deleted or moved, or a message was held for longer than its `consumer_timeout`");
         self.lost(now, out);
+    }
+
+    /// The broker took messages back because they were held for longer than this.
+    pub(super) fn learn_timeout(&mut self, timeout: Duration) {
+        if self.keeping.learn(timeout) {
+            self.tell_of_the_timeout(timeout);
+        }
+    }
+
+    pub(super) fn tell_of_the_timeout(&self, timeout: Duration) {
+        warn!(
+            queue = %self.name, ?timeout,
+            "the broker takes messages back that are held for longer than this (`consumer_timeout`), and may count that as a crash: from now \
+             on those that no handler has begun are returned before; handlers must be faster"
+        );
     }
 
     /// The channel is gone. Unstarted messages will come again, running handlers may finish, and a new channel is opened.
@@ -129,6 +152,7 @@ impl Engine {
         // Messages that are kept until their copies are stored occupied places on the lost channel.
         self.places_taken = 0;
         self.lingering = None;
+        self.unstarted_look = None;
         self.syncs.lost();
         self.returned_unseen = 0;
         if self.drain.is_none() {

@@ -287,6 +287,10 @@ impl Shell {
     fn gather(&mut self) {
         // The publishing connection is re-made independently of the consuming one.
         self.engine.set_header_room(self.client.header_room());
+        if self.engine.watches_copies() {
+            self.engine
+                .set_stalled(self.client.publisher().is_stalled());
+        }
         let now = self.now();
         for _ in 0..BURST {
             let Some(happening) = self.channel.as_mut().and_then(|channel| channel.next_now())
@@ -369,6 +373,10 @@ impl Shell {
                 let unstarted = self.inbox.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
                 self.tell(Input::Recalled(tokens.collect()));
+            }
+            Command::RecallThese { tokens } => {
+                let unstarted = self.inbox.take_these_back(&tokens);
+                self.tell(Input::Recalled(unstarted));
             }
             Command::Skip { token } => self.inbox.skip(token),
             Command::EndIntake => self.inbox.end(),

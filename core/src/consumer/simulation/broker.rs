@@ -49,6 +49,8 @@ impl Simulation {
                 let unstarted = self.ready.drain(..).map(|delivery| delivery.token);
                 Some(Input::Recalled(unstarted.collect()))
             }
+            // Nothing here takes back what is kept for long.
+            Command::RecallThese { .. } => None,
             Command::Skip { token } => {
                 self.ready.retain(|delivery| delivery.token != token);
                 None

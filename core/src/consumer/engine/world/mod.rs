@@ -69,6 +69,8 @@ pub(super) struct Setting {
     service_away: bool,
     /// Consumers without `dlx`: there are no waiting queues for what they put off.
     plain: bool,
+    /// How long the broker lets a delivery be unsettled, if not for half an hour.
+    patience: Option<Duration>,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
     faults: Faults,
@@ -182,6 +184,9 @@ impl World {
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let mut broker = Broker::new(Profile::new(setting.version), chance);
         let _ = broker.make_queue(&setting.work_queue());
+        if setting.patience.is_some() {
+            broker.set_consumer_timeout(setting.patience);
+        }
         if setting.strategy == Strategy::Service && !setting.service_away {
             let _ = broker.make_queue(&service::queue());
         }

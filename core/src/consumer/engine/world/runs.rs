@@ -45,6 +45,7 @@ fn chosen(seed: u64) -> Setting {
         dies_silently: false,
         service_away: false,
         plain: false,
+        patience: None,
         long_alarm: false,
         faults,
     }
@@ -262,6 +263,26 @@ fn nothing_is_lost_in_pauses() {
     hold(150, paused);
 }
 
+/// The same with a broker that takes messages back after half a minute.
+fn impatient(setting: Setting) -> Setting {
+    Setting {
+        pause: Some(Duration::from_secs(2_400)),
+        patience: Some(Duration::from_secs(30)),
+        hangs: false,
+        faults: Faults {
+            poison: false,
+            alarms: false,
+            ..setting.faults
+        },
+        ..paused(setting)
+    }
+}
+
+#[test]
+fn a_pause_outlasts_the_brokers_patience() {
+    hold(100, |setting| possible(impatient(setting)));
+}
+
 /// A broker that loses the content of its youngest queues.
 fn young(setting: Setting) -> Setting {
     possible(Setting {
@@ -332,6 +353,27 @@ fn alarmed(setting: Setting) -> Setting {
 #[test]
 fn what_an_alarm_holds_up_for_long_comes_once_when_it_is_over() {
     hold(150, alarmed);
+}
+
+/// A long alarm, and a queue that drops what it has delivered often.
+fn counted(setting: Setting) -> Setting {
+    let setting = alarmed(setting);
+    possible(Setting {
+        work: QueueType::Quorum,
+        replicas: 1,
+        patience: Some(Duration::from_secs(120)),
+        faults: Faults {
+            alarms: true,
+            delivery_limit: true,
+            ..setting.faults.quiet()
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn what_an_alarm_holds_up_does_not_use_up_its_deliveries() {
+    hold(100, counted);
 }
 
 /// Consumers without `dlx`. What is taken from them too often is lost with the broker's delivery limit, which is not theirs to keep.
@@ -495,6 +537,8 @@ fn defects_that_are_put_back_are_found() {
         Flaw::RejectsEarly,
         Flaw::BelievesLikeness,
         Flaw::KeepsWhatIsHeldUp,
+        Flaw::ForgetsTheTimeout,
+        Flaw::ConsumesOn,
         Flaw::TakesReturnedForStored,
         Flaw::PutsBackDeferred,
         Flaw::KeepsItsPlace,
@@ -516,6 +560,8 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::PutsBackDeferred => plain(setting(seed)),
             Flaw::KeepsItsPlace => refused(setting(seed)),
+            Flaw::ForgetsTheTimeout => possible(impatient(setting(seed))),
+            Flaw::ConsumesOn => counted(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
                 walked(setting(seed))

@@ -76,6 +76,17 @@ impl World {
                     engine.on(input, now, &mut replica.wanted);
                 }
             }
+            Command::RecallThese { tokens } => {
+                let (late, inbox) = std::mem::take(&mut replica.inbox)
+                    .into_iter()
+                    .partition::<Vec<_>, _>(|delivery| tokens.contains(&delivery.token));
+                replica.inbox = inbox.into();
+                let late = late.into_iter().map(|delivery| delivery.token);
+                if let Some(engine) = &mut replica.engine {
+                    let input = Input::Recalled(late.collect());
+                    engine.on(input, now, &mut replica.wanted);
+                }
+            }
             Command::Withdraw { token } => self.withdraw(at, token),
             Command::Skip { token } => replica.inbox.retain(|delivery| delivery.token != token),
             Command::EndIntake => {}

@@ -55,6 +55,12 @@ impl World {
             let copy = held_up.remove(place);
             self.note(|| format!("replica {at}: the copy of {} is withdrawn", copy.number()));
             self.answer_copy(at, token, Err(super::lost()));
+        } else {
+            // It is on its way already.
+            let mut sent = self.replicas[at].unconfirmed.values();
+            if let Some(copy) = sent.find(|copy| copy.token == token) {
+                self.books.may_be_doubled(copy.number);
+            }
         }
     }
 

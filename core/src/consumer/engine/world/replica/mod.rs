@@ -107,6 +107,8 @@ pub(super) struct Replica {
     opens: Option<(u64, Duration)>,
     starts: Option<Duration>,
     closing: bool,
+    /// How often the broker ran out of patience.
+    timeouts: u32,
 }
 
 impl Replica {
@@ -133,6 +135,7 @@ impl Replica {
             opens: None,
             starts: Some(Duration::ZERO),
             closing: false,
+            timeouts: 0,
         }
     }
 
@@ -291,6 +294,7 @@ impl World {
             let Some(engine) = &mut replica.engine else {
                 return Ok(());
             };
+            engine.set_stalled(replica.is_blocked);
             engine.turn(now, &mut replica.wanted);
             let alone = engine.runs_alone();
             let mut given = replica.wanted.deliveries.iter();

@@ -12,6 +12,10 @@ use crate::{
     types::ShortString,
 };
 
+/// How often the patience of a broker may run out until a replica knows it. A cancelled consumer learns it when its message comes again, which
+/// may be to another replica first.
+const TIMEOUTS: u32 = 3;
+
 impl World {
     pub(super) fn consumer_hears(
         &mut self,
@@ -40,7 +44,7 @@ impl World {
         ) {
             self.comes_again(at);
         }
-        if self.is_out_of_patience(&frame) {
+        if self.is_out_of_patience(at, &frame) {
             return Err(format!("replica {at} kept a message for too long"));
         }
         let consumer = |tag: &str| tag.parse().unwrap_or(0);
@@ -72,7 +76,10 @@ impl World {
                     why.text
                 ));
             }
-            Frame::CloseChannel(_) => Input::Lost { session, why: None },
+            Frame::CloseChannel(why) => {
+                let why = Some(Error::new(ErrorKind::Broker, why.text));
+                Input::Lost { session, why }
+            }
             Frame::CloseConnection(_) => {
                 self.replicas[at].consuming = Line::default();
                 Input::Lost { session, why: None }
@@ -83,13 +90,19 @@ impl World {
     }
 
     /// Whether the `consumer_timeout` is over, and no handler can be the cause.
-    fn is_out_of_patience(&self, frame: &Frame) -> bool {
+    fn is_out_of_patience(&mut self, at: usize, frame: &Frame) -> bool {
         let (setting, faults) = (&self.setting, self.setting.faults);
         let ended = match frame {
             Frame::CloseChannel(why) => why.text.contains("timed out"),
             Frame::Cancel { .. } => !(faults.tidying || faults.broker),
             _ => false,
         };
+        if setting.patience.is_some() {
+            // Nobody knows a broker's patience before it has run out.
+            let timeouts = &mut self.replicas[at].timeouts;
+            *timeouts += u32::from(ended);
+            return *timeouts > TIMEOUTS && !setting.long_alarm;
+        }
         ended && !(setting.hangs || setting.long_alarm || faults.poison)
     }
 

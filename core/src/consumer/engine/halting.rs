@@ -1,0 +1,92 @@
+//! Originals that wait for their copies while nothing can be published, in an alarm for example.
+//!
+//! A quorum queue counts each time that an original goes back, by us or by `consumer_timeout`, and past its delivery limit it drops the
+//! message or dead-letters it. Consuming should go on all the same: where messages raised the alarm, consuming them ends it. So originals go
+//! back in time, one by one; and when one of them has been counted often, nothing is consumed until publishing works again.
+
+use tracing::{info, warn};
+
+use super::{
+    super::Token,
+    Command, Commands, Engine, Now, Return,
+    copies::LONGEST_WAY,
+    entry::{Copying, Phase},
+    flaws::{self, Flaw},
+};
+use crate::retry::is_near_its_limit;
+
+impl Engine {
+    /// Whether it matters now whether publishing makes progress.
+    pub(crate) fn watches_copies(&self) -> bool {
+        self.stall_look.is_some()
+    }
+
+    /// Whether publishing makes no progress.
+    pub(crate) fn set_stalled(&mut self, stalled: bool) {
+        self.stalled = stalled;
+    }
+
+    /// A copy was published: looks after it in time.
+    pub(super) fn watch_copy(&mut self, now: Now) {
+        let soon = now.at + self.keeping.way(LONGEST_WAY);
+        self.stall_look.get_or_insert(soon);
+    }
+
+    /// Gives back originals whose copies are held up, before the broker takes them, and stops consuming before that happens too often.
+    pub(super) fn look_after_originals(&mut self, now: Now, out: &mut Commands) {
+        if self.stall_look.is_none_or(|look| now.at < look) {
+            return;
+        }
+        self.stall_look = None;
+        if !self.stalled && std::mem::take(&mut self.halted) {
+            info!(queue = %self.name, "publishing works again; taking messages");
+        }
+        let session = self.channel.as_ref().map(|channel| channel.session);
+        let way = self.keeping.way(LONGEST_WAY);
+        let is_held_up = |copying: &Copying| copying.under_way && now.at >= copying.published + way;
+        let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
+        for (token, entry) in self.entries.iter() {
+            let Phase::Copying(copying) = &entry.phase else {
+                continue;
+            };
+            if Some(entry.session) != session || !copying.under_way {
+                continue;
+            }
+            waits = true;
+            if is_held_up(copying) {
+                is_near |= is_near_its_limit(&entry.received.state);
+                if now.at >= entry.since + self.keeping.longest() {
+                    late.push((entry.tag, token));
+                }
+            }
+        }
+        if waits || self.halted {
+            self.watch_copy(now);
+        }
+        if !self.stalled || self.drain.is_some() || flaws::has(Flaw::ConsumesOn) {
+            return;
+        }
+        // Classic queues count nothing.
+        if self.is_classic {
+            return;
+        }
+        if is_near && !self.nack_is_uncounted && !std::mem::replace(&mut self.halted, true) {
+            warn!(
+                queue = %self.name,
+                "nothing can be published (a memory or disk alarm?), and failed messages wait for their copies: their queue has counted so many \
+                 deliveries of them that nothing is consumed from it until publishing works again; past its delivery limit it would drop them"
+            );
+            self.watch_copy(now);
+        }
+        self.give_back_originals(late, out);
+    }
+
+    /// Without their copies: they would be published when the alarm is over, in addition to those of the next attempts.
+    fn give_back_originals(&mut self, mut late: Vec<(u64, Token)>, out: &mut Commands) {
+        late.sort_unstable();
+        for (_, token) in late {
+            out.add(Command::Withdraw { token });
+            self.give_back(token, Return::Unstarted, out);
+        }
+    }
+}
