@@ -7,4 +7,6 @@ mod mark;
 mod plan;
 
 pub use mark::Mark;
-pub use plan::{Change, Obstacle, Plan, Route, Target, base_of, plan, policy_for};
+pub use plan::{
+    Change, Obstacle, Plan, Route, Target, base_of, plan, policy_for, policy_for_waiting,
+};

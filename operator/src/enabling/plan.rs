@@ -207,7 +207,13 @@ pub fn plan(queue: &Queue, policies: &[Policy], target: &Target<'_>) -> Result<P
 fn may_be_at_least_once(queue: &Queue, base: Option<&Policy>) -> bool {
     let said = |name: &str| {
         let argument = queue.arguments.get(&format!("x-{name}"));
-        argument.or_else(|| base.and_then(|base| base.definition.get(name)))
+        let policy = base.and_then(|base| base.definition.get(name));
+        // On a quorum queue, and only such are asked about.
+        if name == "overflow" {
+            policy.or(argument)
+        } else {
+            argument.or(policy)
+        }
     };
     let operators = |name: &str| {
         queue
@@ -246,6 +252,16 @@ pub fn policy_for(
         apply_to: "queues".to_owned(),
         priority: base.map_or(1, |base| base.priority.saturating_add(1)),
         definition,
+    }
+}
+
+/// Like [`policy_for`], for all queues in which messages of `work` wait, also those of delays to come.
+#[must_use]
+pub fn policy_for_waiting(base: Option<&Policy>, work: &str, set: &[(&str, Value)]) -> Policy {
+    Policy {
+        name: format!("only.{work}.retry"),
+        pattern: format!("^{}\\.retry\\.[0-9]+$", escaped(work)),
+        ..policy_for(base, work, set, &[])
     }
 }
 

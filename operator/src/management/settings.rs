@@ -2,10 +2,13 @@
 
 use serde_json::{Map, Value};
 
-use super::{Policy, Queue};
+use super::{Policy, Queue, QueueKind};
+
+/// For these a policy wins over the argument of a quorum queue.
+const POLICY_WINS: [&str; 2] = ["overflow", "delayed-retry-type"];
 
 /// For these the lower of argument and policy counts; for all others the argument.
-const LOWER: [&str; 8] = [
+const LOWER: [&str; 10] = [
     "message-ttl",
     "expires",
     "max-length",
@@ -14,6 +17,8 @@ const LOWER: [&str; 8] = [
     "max-in-memory-length",
     "max-in-memory-bytes",
     "consumer-timeout",
+    "delayed-retry-min",
+    "delayed-retry-max",
 ];
 
 /// What its policy and the operator's come to. `known` is what the broker says, if it does.
@@ -67,6 +72,9 @@ pub fn setting<'a>(
     let argument = queue.arguments.get(&format!("x-{name}"));
     match (argument, effective.get(name)) {
         (Some(argument), Some(policy)) if LOWER.contains(&name) => Some(lower(argument, policy)),
+        (_, Some(policy)) if queue.kind == QueueKind::Quorum && POLICY_WINS.contains(&name) => {
+            Some(policy)
+        }
         (argument, policy) => argument.or(policy),
     }
 }
@@ -89,17 +97,35 @@ mod tests {
     fn the_lower_of_two_limits_counts_and_of_other_settings_the_argument() {
         let queue = queue(
             "q",
-            json!({"x-delivery-limit": 20, "x-overflow": "drop-head"}),
+            json!({"x-delivery-limit": 20, "x-dead-letter-exchange": "", "x-delayed-retry-max": 5000}),
         );
-        let effective = json!({"delivery-limit": 2, "overflow": "reject-publish", "expires": 5});
+        let effective = json!({"delivery-limit": 2, "dead-letter-exchange": "dlx", "expires": 5, "delayed-retry-max": 6000});
         let effective = effective.as_object().unwrap();
         for (name, expected) in [
             ("delivery-limit", json!(2)),
-            ("overflow", json!("drop-head")),
+            ("dead-letter-exchange", json!("")),
             ("expires", json!(5)),
+            ("delayed-retry-max", json!(5000)),
         ] {
             assert_eq!(setting(&queue, effective, name), Some(&expected));
         }
+    }
+
+    #[test]
+    fn on_a_quorum_queue_a_policy_wins_for_overflow_and_the_type_of_delayed_retry() {
+        let effective = json!({"overflow": "drop-head", "delayed-retry-type": "disabled"});
+        let effective = effective.as_object().unwrap();
+        for (kind, overflow) in [("quorum", "drop-head"), ("classic", "reject-publish")] {
+            let queue = queue(
+                "q",
+                json!({"x-queue-type": kind, "x-overflow": "reject-publish", "x-delayed-retry-type": "failed"}),
+            );
+            let found = setting(&queue, effective, "overflow");
+            assert_eq!(found, Some(&json!(overflow)), "{kind}");
+        }
+        let quorum = queue("q", json!({"x-delayed-retry-type": "failed"}));
+        let found = setting(&quorum, effective, "delayed-retry-type");
+        assert_eq!(found, Some(&json!("disabled")));
     }
 
     #[test]

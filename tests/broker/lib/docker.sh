@@ -16,7 +16,7 @@ docker_write_settings() { # VERSION N
     {
         common_settings
         tls_settings 5671 /etc/rabbitmq/tls 0.0.0.0
-        grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
+        settings_of "$dir"
     } >"$dir/node.conf"
     {
         local wanted; wanted=$(sed -n 's/^plugins = //p' "$dir/extra.conf" 2>/dev/null | tr -s ' ' ',' || true)
@@ -44,6 +44,7 @@ docker_launch() { # VERSION N
         --publish "127.0.0.1:$port:5672" --publish "127.0.0.1:$(tls_port "$port"):5671" \
         --publish "127.0.0.1:$(management_port "$port"):15672" \
         --env RABBITMQ_NODENAME="$(docker_node_name "$1" "$2")" \
+        $(feature_flags "$dir" | sed 's/^/--env /') \
         --env RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$cookie" --env RABBITMQ_CTL_ERL_ARGS="$cookie" \
         --volume "$dir/node.conf:/etc/rabbitmq/conf.d/90-node.conf:ro" --volume "$STATE/tls:/etc/rabbitmq/tls:ro" \
         --volume "$dir/enabled_plugins:/etc/rabbitmq/enabled_plugins:ro" \

@@ -41,6 +41,16 @@ choose_kind() { # [docker|private]: an instance keeps the kind that it began wit
     echo "$kind"
 }
 
+# The lines of rabbitmq.conf that a node was given, without those that are no settings of the broker.
+settings_of() { # DIRECTORY
+    grep -v '^\(plugins\|feature_flags\) = ' "$1/extra.conf" 2>/dev/null || true
+}
+
+# The feature flags that a node starts with for the first time, as a variable, if it was given a line `feature_flags = NAME…`.
+feature_flags() { # DIRECTORY
+    sed -n 's/^feature_flags = /RABBITMQ_FEATURE_FLAGS=/p' "$1/extra.conf" 2>/dev/null | tr -s ' ' ',' || true
+}
+
 # Lines of rabbitmq.conf for nodes of every kind.
 common_settings() {
     echo "collect_statistics_interval = 1000" # a fifth of the usual, so that tests see counts sooner

@@ -86,6 +86,7 @@ private_inside() { # VERSION N COMMAND…
         RABBITMQ_MNESIA_BASE=/var/lib/rabbitmq/data RABBITMQ_LOG_BASE=/var/lib/rabbitmq/log \
         RABBITMQ_ENABLED_PLUGINS_FILE=/var/lib/rabbitmq/enabled_plugins \
         RABBITMQ_PLUGINS_DIR=/usr/lib/rabbitmq/plugins:/var/lib/rabbitmq/plugins RUNNING_UNDER_SYSTEMD=true \
+        $(feature_flags "$dir") \
         RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}" \
         "$@"
 }
@@ -128,7 +129,7 @@ private_write_settings() { # VERSION N
         common_settings
         echo "disk_free_limit.absolute = 200MB"
         tls_settings "$(tls_port "$port")" /var/lib/rabbitmq/tls 127.0.0.1
-        grep -v '^plugins = ' "$dir/extra.conf" 2>/dev/null || true
+        settings_of "$dir"
     } >"$data/rabbitmq.conf"
     private_write_plugins "$1" "$dir"
     rm -rf "$data/tls"; [[ ! -d $STATE/tls ]] || cp -r "$STATE/tls" "$data/tls"

@@ -27,14 +27,16 @@ impl QueueType {
 }
 
 /// A policy, set by an operator with [`Broker::set_policy`](crate::Broker::set_policy). Where a queue has an argument of
-/// the same meaning, the argument wins, but of two delivery limits the lower one counts.
+/// the same meaning, the argument wins. But of two limits the lower one counts, and on a quorum queue the policy wins for
+/// `overflow` and `delayed-retry-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// `delivery-limit`
     pub delivery_limit: Option<i64>,
     /// `max-length`
     pub max_length: Option<u64>,
-    /// `overflow`: whether what does not fit is refused, instead of the oldest being dropped
+    /// `overflow`: whether what does not fit is refused, instead of the oldest being dropped. On a quorum queue without it,
+    /// dead letters go at most once
     pub reject_publish: Option<bool>,
     /// `message-ttl`
     pub message_ttl: Option<Duration>,
@@ -44,6 +46,12 @@ pub struct Policy {
     pub dead_letter_exchange: Option<String>,
     /// `dead-letter-routing-key`
     pub dead_letter_routing_key: Option<String>,
+    /// `delayed-retry-type`
+    pub delayed_retry_type: Option<String>,
+    /// `delayed-retry-min`
+    pub delayed_retry_min: Option<Duration>,
+    /// `delayed-retry-max`
+    pub delayed_retry_max: Option<Duration>,
 }
 
 /// Which returns a quorum queue of 4.3 delays, and for how long.
@@ -86,10 +94,7 @@ impl Settings {
             .or_else(|| policy.dead_letter_exchange.clone());
         let key = text(arguments, "x-dead-letter-routing-key")
             .or_else(|| policy.dead_letter_routing_key.clone());
-        let reject_publish = (text(arguments, "x-overflow"))
-            .map(|overflow| overflow.starts_with("reject-publish"))
-            .or(policy.reject_publish)
-            .unwrap_or(false);
+        let reject_publish = reject_publish(kind, arguments, policy);
         let at_least_once = quorum
             && reject_publish
             && exchange.is_some()
@@ -127,7 +132,7 @@ impl Settings {
             ),
             consumer_timeout: millis("x-consumer-timeout"),
             delayed_retry: (quorum && profile.version >= Version::V4_3)
-                .then(|| delayed_retry(arguments))
+                .then(|| delayed_retry(arguments, policy))
                 .flatten(),
         }
     }
@@ -143,10 +148,32 @@ fn delivery_limit(profile: &Profile, arguments: &FieldTable, policy: &Policy) ->
     limit.filter(|limit| *limit >= 0 || profile.version == Version::V3_10)
 }
 
-fn delayed_retry(arguments: &FieldTable) -> Option<DelayedRetry> {
-    let kind = text(arguments, "x-delayed-retry-type")?;
-    let least = number(arguments, "x-delayed-retry-min").filter(|least| *least > 0)?;
-    let most = number(arguments, "x-delayed-retry-max").unwrap_or(least);
+/// On a quorum queue a policy wins (90), and `reject-publish-dlx` means nothing there.
+fn reject_publish(kind: QueueType, arguments: &FieldTable, policy: &Policy) -> bool {
+    let argument = text(arguments, "x-overflow").map(|overflow| match kind {
+        QueueType::Quorum => overflow == "reject-publish",
+        QueueType::Classic => overflow.starts_with("reject-publish"),
+    });
+    let said = match kind {
+        QueueType::Quorum => policy.reject_publish.or(argument),
+        QueueType::Classic => argument.or(policy.reject_publish),
+    };
+    said.unwrap_or(false)
+}
+
+/// A policy wins for the type, and of two times the lower counts (93).
+fn delayed_retry(arguments: &FieldTable, policy: &Policy) -> Option<DelayedRetry> {
+    let time = |name: &str, policy: Option<Duration>| {
+        let policy = policy.and_then(|time| i64::try_from(time.as_millis()).ok());
+        match (number(arguments, name), policy) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    };
+    let argument = || text(arguments, "x-delayed-retry-type");
+    let kind = policy.delayed_retry_type.clone().or_else(argument)?;
+    let least = time("x-delayed-retry-min", policy.delayed_retry_min).filter(|least| *least > 0)?;
+    let most = time("x-delayed-retry-max", policy.delayed_retry_max).unwrap_or(least);
     let (failed, returned) = match kind.as_str() {
         "all" => (true, true),
         "failed" => (true, false),

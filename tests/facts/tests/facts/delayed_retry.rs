@@ -4,8 +4,9 @@ use lapin::options::{BasicNackOptions, BasicRejectOptions};
 use lapin::types::AMQPValue;
 use retryrmq_facts::*;
 use retryrmq_harness::{
-    Amqp, QueueType, Version, Vhost, eventually, on_every_broker, on_every_broker_where,
+    Amqp, Policy, QueueType, Version, Vhost, eventually, on_every_broker, on_every_broker_where,
 };
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -277,5 +278,52 @@ async fn on_4_3<F: Future<Output = ()>>(fact: impl Fn(Vhost) -> F) {
         |broker| broker.version() >= Version::V4_3,
         |broker| async move { fact(broker.vhost().await).await },
     )
+    .await;
+}
+
+/// Fact 93. A policy for a whole broker takes the delay of a queue away.
+#[tokio::test]
+async fn a_policys_type_wins_and_of_two_times_the_lower_counts() {
+    on_4_3(|vhost| async move {
+        let amqp = vhost.connect().await;
+        declare(&amqp, "failed", HOUR, HOUR).await;
+        for (name, definition, delayed) in [
+            (
+                "other",
+                json!({ "delayed-retry-type": "returned", "delayed-retry-min": 2 * HOUR }),
+                false,
+            ),
+            ("off", json!({ "delayed-retry-type": "disabled" }), false),
+            (
+                "short",
+                json!({ "delayed-retry-min": 1, "delayed-retry-max": 1 }),
+                false,
+            ),
+            ("least", json!({ "delayed-retry-min": 1 }), false),
+            ("most", json!({ "delayed-retry-max": 1 }), false),
+            (
+                "long",
+                json!({ "delayed-retry-type": "all", "delayed-retry-min": 2 * HOUR, "delayed-retry-max": 2 * HOUR }),
+                true,
+            ),
+        ] {
+            vhost
+                .put_policy("policy", &Policy::new(".*", definition))
+                .await
+                .unwrap();
+            eventually(PATIENCE, "the policy applies", || async {
+                let queue = vhost.queue("work").await.ok_or("no queue")?;
+                let applies = queue.policy() == Some("policy");
+                applies.then_some(()).ok_or("not yet")
+            })
+            .await;
+            amqp.publish("work", "").await;
+            requeue(&hold(amqp.channel(), "work").await).await;
+            let came = comes_back(&amqp, "work").await;
+            assert_eq!(!came, delayed, "{name}");
+            amqp.delete("work").await;
+            declare(&amqp, "failed", HOUR, HOUR).await;
+        }
+    })
     .await;
 }

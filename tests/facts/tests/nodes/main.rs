@@ -9,3 +9,4 @@ mod latecomers;
 mod leaderless;
 mod patience;
 mod strangers;
+mod upgraded;

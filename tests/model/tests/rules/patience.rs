@@ -139,3 +139,78 @@ fn a_policy_counts_at_once_and_the_lower_limit_wins() {
     assert_eq!(stage.deliveries().len(), 0);
     assert_eq!(stage.ready("orders"), 0, "dropped");
 }
+
+#[test]
+fn a_policys_overflow_wins_on_a_quorum_queue_which_then_dead_letters_at_most_once() {
+    for version in Version::ALL {
+        let mut stage = Stage::new(version);
+        let wait = Declare::durable("wait", QueueType::Quorum)
+            .with_number("x-message-ttl", 50)
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "missing")
+            .with("x-dead-letter-strategy", "at-least-once")
+            .with("x-overflow", "reject-publish");
+        stage.declare_as(wait);
+        let held = |stage: &mut Stage, reject_publish| {
+            let policy = Policy {
+                reject_publish,
+                ..Policy::default()
+            };
+            stage.broker.set_policy("wait", Some(policy));
+            stage.publish("wait", "");
+            stage.wait(MINUTE);
+            stage.broker.queue_view("wait").unwrap().dead
+        };
+        assert_eq!(held(&mut stage, Some(false)), 0); // 90
+        assert_eq!(held(&mut stage, Some(true)), 1);
+    }
+}
+
+#[test]
+fn a_policy_takes_the_delay_of_4_3_away() {
+    let (hour, none) = (60 * MINUTE, Policy::default());
+    for (policy, delayed) in [
+        (none.clone(), true),
+        (
+            Policy {
+                delayed_retry_type: Some("disabled".to_owned()),
+                ..none.clone()
+            },
+            false,
+        ),
+        (
+            Policy {
+                delayed_retry_min: Some(Duration::from_millis(1)),
+                delayed_retry_max: Some(Duration::from_millis(1)),
+                ..none.clone()
+            },
+            false,
+        ),
+        (
+            Policy {
+                delayed_retry_type: Some("all".to_owned()),
+                delayed_retry_min: Some(2 * hour),
+                ..none
+            },
+            true,
+        ),
+    ] {
+        let mut stage = Stage::new(Version::V4_3);
+        let work = Declare::durable("work", QueueType::Quorum)
+            .with("x-delayed-retry-type", "failed")
+            .with_number("x-delayed-retry-min", 3_600_000)
+            .with_number("x-delayed-retry-max", 3_600_000);
+        stage.declare_as(work);
+        stage.broker.set_policy("work", Some(policy.clone()));
+        stage.publish("work", "");
+        stage.consume("work", 1);
+        assert_eq!(stage.deliveries().len(), 1);
+        stage.send(Method::Reject {
+            tag: 1,
+            requeue: true,
+        });
+        stage.wait(MINUTE);
+        let again = stage.deliveries().len(); // 93
+        assert_eq!(again == 0, delayed, "{policy:?}");
+    }
+}
