@@ -59,7 +59,8 @@ const NAMES: Names = Names {
     parking_queue,
 };
 
-/// What harms the messages of `queue` where they wait and are parked. Of what a policy does there AMQP says nothing.
+/// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
+/// or a feature flag does there AMQP says nothing.
 pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fault> {
     let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
     let snapshot = Snapshot::take(&desk.api, &desk.vhost, NAMES, times.0, times.1).await?;
@@ -69,8 +70,11 @@ pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fa
             Code::WaitingExpires,
             Code::ParkingLimited,
             Code::ForeignPolicy,
+            Code::NotAtLeastOnce,
+            Code::DelayChanged,
         ];
-        let is_of = |name: &String| work_queue_of(name) == Some(queue);
+        // The strategies dead-letter and native need the work queue's own settings.
+        let is_of = |name: &String| work_queue_of(name) == Some(queue) || name == queue;
         harm.contains(&finding.code) && finding.queues.iter().any(is_of)
     });
     Ok(findings)

@@ -56,8 +56,9 @@ Examples:
 
 After --apply, `retryrmq consume --no-declare` needs no right to configure.
 
-With --management, or RETRYRMQ_MANAGEMENT_URL, it also warns of policies that harm
-what waits or is parked there: RQ109, RQ110 and RQ111 of `retryrmq doctor`.
+With --management, or RETRYRMQ_MANAGEMENT_URL, it also warns of policies and feature
+flags that harm what is retried, waits or is parked there: RQ108 to RQ111 and RQ123
+of `retryrmq doctor`.
 
 JSON, one document: queue, strategy, complete, and items, each with kind, name,
 arguments, purpose, status (present, created, missing, differs, unknown) and, as

@@ -9,6 +9,7 @@ mod clinic;
 mod decoding;
 mod doctor;
 mod doctor_access;
+mod doctor_overrides;
 mod enabling;
 mod ending;
 mod endpoint;

@@ -50,11 +50,13 @@ pub enum Code {
     RouteWithoutKey = 121,
     /// Dead letters that do not leave their queue.
     Held = 122,
+    /// A policy that changes the delay of RabbitMQ's own delayed retry.
+    DelayChanged = 123,
 }
 
 impl Code {
     /// All of them, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoRoute,
         Self::MissingExchange,
         Self::DeadEnd,
@@ -77,6 +79,7 @@ impl Code {
         Self::EnableDrifted,
         Self::RouteWithoutKey,
         Self::Held,
+        Self::DelayChanged,
     ];
 
     /// How grave it is.
@@ -93,7 +96,8 @@ impl Code {
             | Self::ForeignPolicy
             | Self::WorkQueueGone
             | Self::LimitInLoop
-            | Self::RouteWithoutKey => Severity::Error,
+            | Self::RouteWithoutKey
+            | Self::DelayChanged => Severity::Error,
             Self::Deprecated | Self::NextVersion => Severity::Notice,
             _ => Severity::Warning,
         }
@@ -118,7 +122,7 @@ impl FromStr for Code {
             format!(
                 "there is no such code; they are {} to {}",
                 Self::NoRoute,
-                Self::Held
+                Self::DelayChanged
             )
         })
     }

@@ -1,11 +1,13 @@
 //! Limits that drop messages.
 
 use super::{
-    Code, Finding, Kin, Severity, Snapshot,
+    Code, Finding, Kin, Severity, Snapshot, Subject,
+    policies::Source,
     routes::{Route, graveyards, is_work_queue, route},
+    snapshot::STREAM_FLAG,
 };
 use crate::{
-    enabling::policy_for,
+    enabling::policy_for_waiting,
     management::{Queue, QueueKind},
 };
 
@@ -37,43 +39,109 @@ pub(super) fn delivery_limit_without_route(all: &Snapshot) -> Vec<Finding> {
 
 /// RQ108.
 pub(super) fn at_least_once_that_is_not(all: &Snapshot) -> Vec<Finding> {
-    let wanted = |queue: &&Queue| {
-        all.text(queue, "dead-letter-strategy") == Some("at-least-once")
-            && all.setting(queue, "dead-letter-exchange").is_some()
-    };
+    let wanted = |queue: &&Queue| all.wants_at_least_once(queue);
     let mut found = Vec::new();
     for queue in all.queues.values().filter(wanted) {
         let name = &queue.name;
-        let quoted = shell_words::quote(name);
         let (why, fix) = if queue.kind != QueueKind::Quorum {
-            (
-                "only quorum queues do it",
-                format!(
-                    "retryrmq topology {quoted} --apply   # on a quorum queue: a queue's type cannot be changed"
-                ),
-            )
-        } else if all.text(queue, "overflow") != Some("reject-publish") {
-            let overflow = [("overflow", "reject-publish".into())];
-            let fix = if queue.arguments.contains_key("x-overflow") {
-                format!(
-                    "rabbitmqctl list_queues {} name arguments   # x-overflow is an argument: the queue has to be made anew",
-                    all.in_vhost()
-                )
-            } else {
-                policy_for(all.base(queue), name, &overflow, &[]).as_command(&all.vhost)
-            };
-            ("it takes the overflow `reject-publish` as well", fix)
+            let fix = format!(
+                "retryrmq topology {} --apply   # on a quorum queue: a queue's type cannot be changed",
+                shell_words::quote(name)
+            );
+            ("only quorum queues do it".to_owned(), fix)
+        } else if !all.may_do_at_least_once(queue) {
+            (all.overflow_of(queue), all.mend_overflow(queue))
         } else {
             continue;
         };
-        found.push(Finding::of_queue(
+        let mut finding = Finding::of_queue(
             Code::NotAtLeastOnce,
             name,
-            format!("`{name}` asks for at-least-once dead-lettering and does not do it: {why}; dead letters are dropped where their queue is missing or full"),
+            format!(
+                "`{name}` asks for at-least-once dead-lettering and does not do it: {why}; dead letters are dropped where their queue is missing or full"
+            ),
             fix,
-        ));
+        );
+        if asks_in_vain(queue) {
+            finding.severity = Severity::Error;
+        }
+        found.push(finding);
     }
+    found.extend(at_least_once_without_the_flag(all));
     found
+}
+
+/// Whether it was declared with all that at-least-once dead-lettering takes.
+fn asks_in_vain(queue: &Queue) -> bool {
+    let says = |name: &str, value: &str| queue.arguments.get(name).is_some_and(|it| it == value);
+    queue.kind == QueueKind::Quorum
+        && says("x-overflow", "reject-publish")
+        && says("x-dead-letter-strategy", "at-least-once")
+}
+
+impl Snapshot {
+    /// Why its overflow does not do for at-least-once dead-lettering.
+    fn overflow_of(&self, queue: &Queue) -> String {
+        let takes = "it takes the overflow `reject-publish` as well";
+        let Some(overflow) = self.text(queue, "overflow") else {
+            return takes.to_owned();
+        };
+        let who = match self.source(queue, "overflow") {
+            Some(Source::Policy) => match self.base(queue) {
+                Some(base) => format!("policy `{}`", base.name),
+                None => "a policy".to_owned(),
+            },
+            Some(Source::Operator) => "an operator policy".to_owned(),
+            _ => return takes.to_owned(),
+        };
+        let over = if queue.arguments.contains_key("x-overflow") {
+            ", which wins over the argument of a quorum queue"
+        } else {
+            ""
+        };
+        format!("{who} sets its overflow to `{overflow}`{over}, and {takes}")
+    }
+
+    fn mend_overflow(&self, queue: &Queue) -> String {
+        let overflow = [("overflow", "reject-publish".into())];
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name arguments   # x-overflow is an argument: the queue has to be made anew",
+            self.in_vhost()
+        );
+        match (self.kin(&queue.name), self.source(queue, "overflow")) {
+            // Queues for further delays may follow.
+            (Some(Kin::Waiting(work)), Some(Source::Policy)) => {
+                policy_for_waiting(self.base(queue), work, &overflow).as_command(&self.vhost)
+            }
+            _ => self.mend(queue, &["overflow"], &overflow, by_hand),
+        }
+    }
+}
+
+/// Before RabbitMQ 3.12 a cluster can lack the flag, if nobody enabled it after an upgrade.
+fn at_least_once_without_the_flag(all: &Snapshot) -> Option<Finding> {
+    let queues = all.queues.values();
+    let affected: Vec<_> = queues
+        .filter(|queue| all.may_do_at_least_once(queue))
+        .map(|queue| queue.name.clone())
+        .collect();
+    let first = affected.first().filter(|_| all.lacks_the_flag())?;
+    let which = match affected.len() {
+        1 => format!("`{first}`"),
+        count => format!("`{first}` and {} more", count - 1),
+    };
+    Some(Finding {
+        code: Code::NotAtLeastOnce,
+        severity: Severity::Error,
+        subject: Subject::Feature(STREAM_FLAG.to_owned()),
+        sentence: format!(
+            "the feature flag `{STREAM_FLAG}` is disabled, and without it no queue dead-letters at least once: what {which} dead-letters is dropped where its queue is missing or full"
+        ),
+        fix: format!(
+            "rabbitmqctl enable_feature_flag {STREAM_FLAG}   # and restart each node, or set any policy on queues that exist: until then they go on as before"
+        ),
+        queues: affected,
+    })
 }
 
 /// RQ109.

@@ -18,7 +18,7 @@ pub(super) fn work_queue_gone(all: &Snapshot) -> Vec<Finding> {
             format!(
                 "the work queue `{work}` of `{}` is gone: what waits there is {} when its time is over",
                 queue.name,
-                if all.text(queue, "dead-letter-strategy") == Some("at-least-once") {
+                if all.may_do_at_least_once(queue) && !all.lacks_the_flag() {
                     "held"
                 } else {
                     "dropped"

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     enabling::{Mark, base_of, policy_for},
-    management::{Policy, Queue},
+    management::{Policy, Queue, QueueKind},
 };
 
 impl Snapshot {
@@ -186,6 +186,68 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
                 says.join("; ")
             ),
             fix,
+        ));
+    }
+    found
+}
+
+/// RQ123.
+pub(super) fn changes_a_delay(all: &Snapshot) -> Vec<Finding> {
+    const KEYS: [&str; 3] = [
+        "delayed-retry-type",
+        "delayed-retry-min",
+        "delayed-retry-max",
+    ];
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let asked = |key: &str| queue.arguments.get(&format!("x-{key}"));
+        let wanted = asked(KEYS[0]).and_then(Value::as_str).unwrap_or("disabled");
+        if queue.kind != QueueKind::Quorum || wanted == "disabled" {
+            continue;
+        }
+        let changed: Vec<_> = KEYS
+            .into_iter()
+            .filter_map(|key| Some((key, all.setting(queue, key)?)))
+            .filter(|(key, now)| match asked(key) {
+                // `all` delays whatever any other type does.
+                _ if *key == KEYS[0] => *now != wanted && *now != "all",
+                Some(asked) => now.as_i64() < asked.as_i64(),
+                // Without a maximum the minimum is the maximum.
+                None => now.as_i64() < asked(KEYS[1]).and_then(Value::as_i64),
+            })
+            .collect();
+        if changed.is_empty() {
+            continue;
+        }
+        let keys: Vec<&str> = changed.iter().map(|(key, _)| *key).collect();
+        let says: Vec<_> = changed
+            .iter()
+            .map(|(key, now)| format!("`{key}` is {now}"))
+            .collect();
+        let by_user = keys
+            .iter()
+            .any(|key| all.source(queue, key) == Some(Source::Policy));
+        let who = match all.base(queue) {
+            Some(base) if by_user => format!("policy `{}`", base.name),
+            _ => "an operator policy".to_owned(),
+        };
+        let set: Vec<(&str, Value)> = KEYS
+            .into_iter()
+            .filter_map(|key| Some((key, asked(key)?.clone())))
+            .collect();
+        let by_hand = format!(
+            "rabbitmqctl list_policies {}   # narrow the pattern of the one that changes it",
+            all.in_vhost()
+        );
+        found.push(Finding::of_queue(
+            Code::DelayChanged,
+            &queue.name,
+            format!(
+                "{who} wins over the delayed retry that `{}` was declared with ({}): failed messages come back too early, and soon have no retries left",
+                queue.name,
+                says.join(", ")
+            ),
+            all.mend(queue, &keys, &set, by_hand),
         ));
     }
     found

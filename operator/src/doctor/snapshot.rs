@@ -39,6 +39,8 @@ pub enum Unknown {
     OperatorPolicies(String),
     /// Which deprecated features are in use.
     Deprecated(String),
+    /// Which feature flags are enabled.
+    FeatureFlags(String),
 }
 
 impl Unknown {
@@ -46,7 +48,10 @@ impl Unknown {
     #[must_use]
     pub fn sentence(&self) -> &str {
         match self {
-            Self::Consumers(why) | Self::OperatorPolicies(why) | Self::Deprecated(why) => why,
+            Self::Consumers(why)
+            | Self::OperatorPolicies(why)
+            | Self::Deprecated(why)
+            | Self::FeatureFlags(why) => why,
         }
     }
 }
@@ -69,6 +74,8 @@ pub struct Snapshot {
     pub(super) channels: BTreeMap<String, Channel>,
     pub(super) policies: Vec<Policy>,
     pub(super) deprecated: Vec<Deprecated>,
+    /// Feature flags that are not enabled, as far as they are known.
+    pub(super) disabled_flags: Vec<String>,
     /// How long handlers may take.
     pub(super) handler_timeout: Duration,
     /// How long a consumer may do nothing until it counts as stuck.
@@ -78,6 +85,12 @@ pub struct Snapshot {
     /// What could not be looked at.
     pub unknown: Vec<Unknown>,
 }
+
+/// Without it quorum queues dead-letter at most once.
+pub(super) const STREAM_FLAG: &str = "stream_queue";
+
+/// From here on every broker has it.
+const FLAG_REQUIRED: Version = Version(3, 12, 0);
 
 /// How many channels are looked at: each takes a request.
 const MOST_CHANNELS: usize = 200;
@@ -135,6 +148,20 @@ impl Snapshot {
             }
             Err(error) => return Err(error),
         };
+        let disabled_flags = if overview.version < FLAG_REQUIRED {
+            match management.disabled_feature_flags().await {
+                Ok(flags) => flags.unwrap_or_default(),
+                // RabbitMQ refuses who may not ask in the words for a wrong password, which would have failed before.
+                Err(error) if matches!(error.kind(), Kind::Forbidden | Kind::Login) => {
+                    let why = "whether the feature flag `stream_queue` is enabled (RQ108) shows only to a user with the tag `administrator`";
+                    unknown.push(Unknown::FeatureFlags(why.to_owned()));
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            }
+        } else {
+            Vec::new()
+        };
         let mut snapshot = Self {
             version: overview.version,
             vhost: vhost.to_owned(),
@@ -147,6 +174,7 @@ impl Snapshot {
             channels: BTreeMap::new(),
             policies,
             deprecated,
+            disabled_flags,
             handler_timeout,
             stuck_after,
             now: jiff::Timestamp::now().as_second(),
@@ -281,6 +309,24 @@ impl Snapshot {
 
     pub(super) fn number(&self, queue: &Queue, name: &str) -> Option<i64> {
         self.setting(queue, name)?.as_i64()
+    }
+
+    /// Whether it asks for at-least-once dead-lettering.
+    pub(super) fn wants_at_least_once(&self, queue: &Queue) -> bool {
+        self.text(queue, "dead-letter-strategy") == Some("at-least-once")
+            && self.setting(queue, "dead-letter-exchange").is_some()
+    }
+
+    /// Whether it is of the type and has the settings that at-least-once dead-lettering takes. A feature flag may take it away.
+    pub(super) fn may_do_at_least_once(&self, queue: &Queue) -> bool {
+        self.wants_at_least_once(queue)
+            && queue.kind == QueueKind::Quorum
+            && self.text(queue, "overflow") == Some("reject-publish")
+    }
+
+    /// Whether a feature flag without which at-least-once dead-lettering is at most once is disabled.
+    pub(super) fn lacks_the_flag(&self) -> bool {
+        self.disabled_flags.iter().any(|flag| flag == STREAM_FLAG)
     }
 
     /// After how many deliveries in vain a message is given up; `None` for never.
@@ -418,6 +464,7 @@ pub(crate) mod tests {
             channels: BTreeMap::new(),
             policies: Vec::new(),
             deprecated: Vec::new(),
+            disabled_flags: Vec::new(),
             handler_timeout: Duration::from_secs(60),
             stuck_after: Duration::from_secs(60),
             now: 0,

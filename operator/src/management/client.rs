@@ -259,6 +259,19 @@ impl Management {
         Ok(rows(found.as_ref()).filter_map(Deprecated::of).collect())
     }
 
+    /// The feature flags that are not enabled; `None` on a broker that has none.
+    ///
+    /// # Errors
+    /// [`Kind::Forbidden`] or [`Kind::Login`] without the tag `administrator`.
+    pub async fn disabled_feature_flags(&self) -> Result<Option<Vec<String>>> {
+        let Some(found) = self.get(&["feature-flags"], &[]).await? else {
+            return Ok(None);
+        };
+        let disabled = rows(Some(&found)).filter(|flag| flag["state"] == "disabled");
+        let names = disabled.filter_map(|flag| flag["name"].as_str());
+        Ok(Some(names.map(str::to_owned).collect()))
+    }
+
     /// Reads a list page by page, so that a broker with many queues sends no answer without bound.
     async fn pages(
         &self,

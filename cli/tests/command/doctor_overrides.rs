@@ -1,0 +1,198 @@
+//! Policies and feature flags that take away what a queue was declared with: `doctor`, `topology` and `consume` say so before anything is
+//! lost.
+
+use retryrmq_harness::{Broker, Version, eventually, on_brokers_where, on_every_broker};
+use serde_json::{Value, json};
+
+use crate::{
+    clinic::{Clinic, found},
+    stage::{PATIENCE, QUEUE},
+};
+
+/// What 3.8 had.
+const OLD_FLAGS: &str = "feature_flags = quorum_queue implicit_default_bindings virtual_host_metadata maintenance_mode_status \
+                         user_limits drop_unroutable_metric empty_basic_get_metric";
+
+const RETRY: &str = "--retry=list(1s, 15s)";
+
+/// The finding of a report with this code, about this.
+fn finding(report: &Value, code: &str, name: &str) -> Value {
+    let all = report["findings"].as_array().unwrap().iter();
+    let mut fitting = all.filter(|one| one["code"] == code && one["name"] == name);
+    fitting
+        .next()
+        .unwrap_or_else(|| panic!("{code} {name}: {report:#}"))
+        .clone()
+}
+
+/// Runs the fix of a finding.
+async fn mend(broker: &Broker, finding: &Value) {
+    let fix = shell_words::split(finding["fix"].as_str().unwrap()).unwrap();
+    let words: Vec<&str> = fix.iter().map(String::as_str).collect();
+    assert_eq!(words[..2], ["rabbitmqctl", "set_policy"]);
+    broker.ctl(&words[1..]).await;
+}
+
+#[tokio::test]
+async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let apply = ["topology", QUEUE, RETRY, "--apply"];
+        clinic.run(&apply).await.exits(0);
+        let drops = json!({"overflow": "drop-head"});
+        clinic.policy("all", ".*", 0, drops).await;
+        let waiting = ["orders.retry.1000", "orders.retry.15000"];
+        let expected = found([
+            ("RQ108", QUEUE),
+            ("RQ108", waiting[0]),
+            ("RQ108", waiting[1]),
+        ]);
+        clinic.finds(&[], &expected).await;
+
+        let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+        let about = finding(&report, "RQ108", waiting[1]);
+        assert_eq!(about["severity"], "error");
+        let sentence = about["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains("policy `all` sets its overflow to `drop-head`, which wins"),
+            "{sentence}"
+        );
+        let warned = clinic.run(&apply).await.exits(0).err;
+        assert!(
+            warned.contains("warning: `orders.retry.15000` asks"),
+            "{warned}"
+        );
+        if broker.is_controllable() {
+            mend(&broker, &about).await; // for both
+            let left = found([("RQ108", QUEUE)]);
+            clinic.finds(&[], &left).await;
+            mend(&broker, &finding(&report, "RQ108", QUEUE)).await;
+            clinic.finds(&[], &found([])).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_operator_policy_with_overflow_is_found() {
+    on_brokers_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let clinic = Clinic::of(&broker).await;
+            let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
+            clinic.run(&apply).await.exits(0);
+            let path = format!("operator-policies/{}/bounds", clinic.desk.vhost.name());
+            let drops = json!({"pattern": "retry", "apply-to": "queues", "definition": {"overflow": "drop-head"}});
+            broker.management().put(path, drops).await.unwrap();
+            let expected = found([("RQ108", "orders.retry.1000")]);
+            clinic.finds(&[], &expected).await;
+            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            let about = finding(&report, "RQ108", "orders.retry.1000");
+            let sentence = about["sentence"].as_str().unwrap();
+            assert!(sentence.contains("an operator policy sets"), "{sentence}");
+            let fix = about["fix"].as_str().unwrap();
+            assert!(fix.starts_with("rabbitmqctl list_operator_policies"), "{fix}");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
+    on_every_broker(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let dead_letter = ["shop", "--strategy=dead-letter", "--retry=fixed(1s)"];
+        let apply = [&["topology"], &dead_letter[..], &["--apply"]].concat();
+        clinic.run(&apply).await.exits(0);
+        let drops = json!({"overflow": "drop-head"});
+        clinic.policy("mine", "^shop$", 0, drops).await;
+        clinic.finds(&["shop"], &found([("RQ108", "shop")])).await;
+        let warned = clinic.run(&apply).await.exits(0).err;
+        assert!(
+            warned.contains("policy `mine` sets its overflow"),
+            "{warned}"
+        );
+        let consume = [
+            &["consume"],
+            &dead_letter[..],
+            &["--dlx", "--idle=3s", "--", "true"],
+        ];
+        eventually(PATIENCE, "consume warns", || async {
+            let told = clinic.run(&consume.concat()).await.err;
+            let warns = told.contains("policy `mine` sets its overflow");
+            if warns { Ok(()) } else { Err(told) }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_missing_feature_flag_is_found() {
+    on_brokers_where(
+        |broker| broker.is_controllable() && broker.version() < Version::V4_0,
+        |broker| async move {
+            let node = broker.own_node(&[OLD_FLAGS]).await;
+            let clinic = Clinic::of(&node).await;
+            let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
+            let warned = clinic.run(&apply).await.exits(0).err;
+            assert!(warned.contains("feature flag `stream_queue`"), "{warned}");
+            let expected = found([("RQ108", "stream_queue")]);
+            clinic.finds(&[], &expected).await;
+            clinic.finds(&[QUEUE], &expected).await;
+            clinic.desk.amqp.delete(QUEUE).await;
+            let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+            let gone = finding(&report, "RQ113", "orders.retry.1000");
+            let sentence = gone["sentence"].as_str().unwrap();
+            assert!(sentence.contains("dropped"), "{sentence}");
+            clinic.run(&apply).await.exits(0);
+            node.ctl(&["enable_feature_flag", "stream_queue"]).await;
+            clinic.finds(&[], &found([])).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
+    on_brokers_where(
+        |broker| broker.version() >= Version::V4_3,
+        |broker| async move {
+            let clinic = Clinic::of(&broker).await;
+            let apply = [
+                "topology",
+                "mails",
+                "--strategy=native",
+                "--retry=fixed(5s)",
+                "--apply",
+            ];
+            clinic.run(&apply).await.exits(0);
+            for (name, priority, definition) in [
+                ("off", 0, json!({"delayed-retry-type": "disabled"})),
+                (
+                    "short",
+                    1,
+                    json!({"delayed-retry-min": 1, "delayed-retry-max": 1}),
+                ),
+            ] {
+                clinic.policy(name, ".*", priority, definition).await;
+                clinic.finds(&[], &found([("RQ123", "mails")])).await;
+                let report = clinic.run(&["--json", "doctor"]).await.exits(8).json();
+                let about = finding(&report, "RQ123", "mails");
+                let sentence = about["sentence"].as_str().unwrap();
+                assert!(sentence.contains(&format!("policy `{name}`")), "{sentence}");
+                let warned = clinic.run(&apply).await.exits(0).err;
+                assert!(warned.contains("(RQ123)"), "{warned}");
+                if broker.is_controllable() && name == "short" {
+                    mend(&broker, &about).await;
+                    clinic.finds(&[], &found([])).await;
+                }
+            }
+            // Longer, or for more, does no harm.
+            let long = json!({"delayed-retry-type": "all", "delayed-retry-min": 60_000});
+            clinic.policy("long", "^mails$", 9, long).await;
+            clinic.finds(&[], &found([])).await;
+        },
+    )
+    .await;
+}
