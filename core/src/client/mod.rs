@@ -40,7 +40,7 @@ use crate::{
     publish::{Publish, Publisher},
     telemetry::{Complaints, Counters, Metrics},
     topology::{
-        Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait, Waits,
+        Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Trials, Wait, Waits,
         apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     waiting::Waiting,
@@ -152,6 +152,7 @@ struct Inner {
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
+    trials: Arc<Trials>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
@@ -270,6 +271,7 @@ impl Client {
             metrics,
             reconnects,
             one_consumer: AtomicBool::default(),
+            trials: Arc::default(),
             delayed: Mutex::default(),
         })))
     }
@@ -403,6 +405,7 @@ impl Client {
             queue.to_owned(),
             self.0.options.queue_type,
             self.losses(),
+            self.trials(),
         ));
         delayed.insert(queue.to_owned(), Arc::clone(&waits));
         waits
@@ -466,13 +469,29 @@ impl Client {
 
     /// Uses a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+        self.examine_for(plan, mode, false).await
+    }
+
+    /// Like [`examine`](Self::examine), for a consumer. If it may create queues, it is also tried out whether waiting messages are kept.
+    ///
+    /// # Errors
+    /// Also [`ErrorKind::StrategyRefused`] if they are not.
+    pub(crate) async fn prepare(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
+        self.examine_for(plan, mode, mode == Mode::Apply).await
+    }
+
+    async fn examine_for(&self, plan: &Plan, mode: Mode, tries: bool) -> Result<Vec<Finding>> {
         self.same_process()?;
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
         let mut lacking = Lacking::default();
         let found = self
             .examined(&mut connection, plan, mode, &mut lacking)
             .await;
-        let findings = lacking.or(found);
+        let mut findings = lacking.or(found);
+        if tries && findings.is_ok() {
+            let tried = self.0.trials.check(&connection, plan).await;
+            findings = tried.and(findings);
+        }
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {
@@ -510,6 +529,11 @@ impl Client {
     /// Counts the connections that were lost and reconnected.
     pub(crate) fn losses(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.0.reconnects)
+    }
+
+    /// What was found out about the waiting queues of its work queues.
+    pub(crate) fn trials(&self) -> Arc<Trials> {
+        Arc::clone(&self.0.trials)
     }
 
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {

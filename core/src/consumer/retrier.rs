@@ -97,6 +97,7 @@ impl Retrier {
             client.options().queue_type,
             true,
             client.losses(),
+            client.trials(),
         );
         let wire_queue = topology::name(&options.queue)?;
         Ok(Self {

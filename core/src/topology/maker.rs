@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use super::{Mode, Plan, apply};
+use super::{Mode, Plan, Trials, apply};
 use crate::{
     ErrorKind, Result,
     connection::{Addresses, Connection},
@@ -19,14 +19,16 @@ pub(crate) trait Make: Send + Sync + 'static {
 /// Creates queues on the broker.
 pub(crate) struct Maker {
     addresses: Arc<Addresses>,
+    trials: Arc<Trials>,
     /// The connection in use. It is closed with its last user.
     open: Mutex<Weak<Connection>>,
 }
 
 impl Maker {
-    pub(super) fn new(addresses: Arc<Addresses>) -> Self {
+    pub(super) fn new(addresses: Arc<Addresses>, trials: Arc<Trials>) -> Self {
         Self {
             addresses,
+            trials,
             open: Mutex::default(),
         }
     }
@@ -47,7 +49,10 @@ impl Make for Maker {
         let mut is_first = true;
         loop {
             let connection = self.connection().await?;
-            let done = apply(&connection, &plan, mode).await;
+            let mut done = apply(&connection, &plan, mode).await.map(drop);
+            if mode == Mode::Apply && done.is_ok() {
+                done = self.trials.check(&connection, &plan).await;
+            }
             if let Some(last) = Arc::into_inner(connection) {
                 last.close().await;
             }
@@ -56,7 +61,7 @@ impl Make for Maker {
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
                     is_first = false;
                 }
-                done => return done.map(drop),
+                done => return done,
             }
         }
     }

@@ -22,6 +22,7 @@ mod scheme;
 mod service;
 mod strategy;
 mod substitute;
+mod trial;
 mod unseen;
 mod waits;
 mod work_queue;
@@ -39,6 +40,7 @@ pub use plan::{
 pub(crate) use plan::{existing, name, parking as parking_item, waits_for};
 pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
+pub(crate) use trial::Trials;
 pub(crate) use unseen::warn_of_unseen;
 pub(crate) use waits::{SAFE_AGE, Waits};
 pub use work_queue::WorkQueue;

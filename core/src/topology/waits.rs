@@ -29,7 +29,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Finding, Item, Mode, Plan, QueueType, Status,
+    Finding, Item, Mode, Plan, QueueType, Status, Trials,
     delayed_exchange::{exchange, exchange_and_binding},
     maker::{Make, Maker},
     patience::Patience,
@@ -103,8 +103,9 @@ impl Waits {
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
+        trials: Arc<Trials>,
     ) -> Self {
-        let maker = Maker::new(addresses);
+        let maker = Maker::new(addresses, trials);
         Self::with(
             maker,
             queue,
@@ -121,8 +122,9 @@ impl Waits {
         queue: String,
         queue_type: QueueType,
         losses: Arc<AtomicU64>,
+        trials: Arc<Trials>,
     ) -> Self {
-        let maker = Maker::new(addresses);
+        let maker = Maker::new(addresses, trials);
         Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
     }
 }
@@ -221,7 +223,7 @@ impl<M: Make> Waits<M> {
     /// pause to end.
     ///
     /// # Errors
-    /// Those of [`apply`](super::apply) and [`Connection::open`](crate::connection::Connection::open).
+    /// Those of [`apply`](super::apply), [`Connection::open`](crate::connection::Connection::open) and [`Trials::check`].
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
             Asked::Known(safe_from) => return Ok(safe_from),

@@ -11,6 +11,7 @@ mod forged;
 mod hostile;
 mod hosts;
 mod intake;
+mod keeping;
 mod lacking;
 mod limits;
 mod logins;

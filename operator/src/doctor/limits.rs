@@ -138,7 +138,7 @@ fn at_least_once_without_the_flag(all: &Snapshot) -> Option<Finding> {
             "the feature flag `{STREAM_FLAG}` is disabled, and without it no queue dead-letters at least once: what {which} dead-letters is dropped where its queue is missing or full"
         ),
         fix: format!(
-            "rabbitmqctl enable_feature_flag {STREAM_FLAG}   # and restart each node, or set any policy on queues that exist: until then they go on as before"
+            "rabbitmqctl enable_feature_flag {STREAM_FLAG}   # and then set any policy on the queues that exist: until then they go on as before, also after a restart"
         ),
         queues: affected,
     })

@@ -131,13 +131,14 @@ impl Shell {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let findings = client.examine(&plan, mode(declare)).await?;
+        let findings = client.prepare(&plan, mode(declare)).await?;
         let waits = Waits::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
             queue_type,
             options.declare,
             client.losses(),
+            client.trials(),
         );
         waits.note(&findings);
         tell_what_was_made(&findings);
@@ -424,7 +425,7 @@ impl Shell {
                 let server = connection.server().clone();
                 demands.check(&server)?;
                 // Queues may have been deleted, or lost with their broker, meanwhile.
-                let findings = client.examine(&plan, mode).await;
+                let findings = client.prepare(&plan, mode).await;
                 // This uses a connection of its own, which the broker may refuse while the others are open.
                 let refused = findings.as_ref().err();
                 if client.consuming().report(refused).await

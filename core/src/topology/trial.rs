@@ -1,0 +1,288 @@
+//! Whether the broker keeps messages that come back while their work queue is missing. Neither the declaration of a queue nor anything else in
+//! AMQP tells: a policy with `overflow` wins over the argument of a quorum queue, and an old cluster may lack a feature flag. So it is tried
+//! out, with a queue that is named like a waiting queue, because policies match names.
+//!
+//! ```text
+//!  publish ──► orders.retry.<impossible>  x-max-length=0  ── 1 ms ──► a queue that does not exist
+//!  publish again:  refused    the first one is held: at least once
+//!                  confirmed  it was dropped: at most once
+//! ```
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lapin::{
+    Confirmation,
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions},
+    types::ShortString,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::debug;
+
+use super::{
+    Argument, Item, Plan,
+    plan::{Arguments, at_least_once, field_table, name, named, text, waits_for},
+};
+use crate::{
+    Error, ErrorKind, Result, Server,
+    connection::{Connection, Doing, ask, look},
+};
+
+/// Numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
+const IMPOSSIBLE: std::ops::Range<u64> = 90_000_000_000..100_000_000_000;
+
+/// How the routing key of a trial's dead letters begins. No queue may have such a name.
+const NOWHERE: &str = "retryrmq.nowhere.";
+
+/// After that the broker deletes the queue, if we could not.
+const LEASE: i64 = 60_000;
+
+/// How long a trial may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
+const COUNTS: Duration = Duration::from_secs(3600);
+
+/// The most work queues whose answers are remembered.
+const REMEMBERED: usize = 1_000;
+
+/// When the waiting queues of a work queue were last tried out without finding anything. One at a time tries them out.
+type Last = Arc<tokio::sync::Mutex<Option<Instant>>>;
+
+/// What was tried out, by work queue.
+#[derive(Debug, Default)]
+pub(crate) struct Trials(Mutex<HashMap<String, Last>>);
+
+impl Trials {
+    fn last(&self, queue: &str) -> Last {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= REMEMBERED && !all.contains_key(queue) {
+            all.clear();
+        }
+        Arc::clone(all.entry(queue.to_owned()).or_default())
+    }
+
+    /// Tries out whether the waiting queues of `plan` dead-letter at least once as they ask for, unless that was done lately. What cannot be
+    /// found out is taken for granted, as it was before there were trials.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StrategyRefused`] if they do not.
+    pub(crate) async fn check(&self, connection: &Connection, plan: &Plan) -> Result<()> {
+        let Some(queue) = asks_at_least_once(plan) else {
+            return Ok(());
+        };
+        let last = self.last(queue);
+        let mut last = last.lock().await;
+        if last.is_some_and(|at| at.elapsed() < COUNTS) {
+            return Ok(());
+        }
+        // Twice, because the answer stops a consumer, and a queue that is this young may lose messages with its node.
+        for _ in 0..2 {
+            match holds(connection, queue).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    *last = Some(Instant::now());
+                    return Ok(());
+                }
+                Err(why) => {
+                    debug!(queue, %why, "it was not found out whether the broker dead-letters at least once");
+                    *last = Some(Instant::now());
+                    return Ok(());
+                }
+            }
+        }
+        Err(at_most_once(queue, connection.server()))
+    }
+}
+
+/// The work queue of a plan with waiting queues that ask for at-least-once dead-lettering.
+fn asks_at_least_once(plan: &Plan) -> Option<&str> {
+    plan.items.iter().find_map(|item| {
+        let Item::Queue {
+            name, arguments, ..
+        } = item
+        else {
+            return None;
+        };
+        let says = |key: &str| {
+            let found = arguments.iter().find(|(name, _)| name == key);
+            match found.map(|(_, value)| value) {
+                Some(Argument::Text(text)) => Some(text.as_str()),
+                _ => None,
+            }
+        };
+        let work = says("x-dead-letter-routing-key")?;
+        let waits = waits_for(work, name).is_some();
+        (waits && says("x-dead-letter-strategy") == Some("at-least-once")).then_some(work)
+    })
+}
+
+fn arguments() -> Arguments {
+    let mut arguments = named([
+        ("x-queue-type", text("quorum")),
+        ("x-message-ttl", Argument::Number(1)),
+        ("x-max-length", Argument::Number(0)),
+        ("x-expires", Argument::Number(LEASE)),
+        ("x-dead-letter-exchange", text("")),
+        (
+            "x-dead-letter-routing-key",
+            text(format!("{NOWHERE}{:016x}", fastrand::u64(..))),
+        ),
+    ]);
+    arguments.extend(at_least_once());
+    arguments
+}
+
+/// Whether a queue like a waiting queue of `queue` holds what it cannot dead-letter.
+///
+/// # Errors
+/// If that was not found out.
+async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
+    let number = fastrand::u64(IMPOSSIBLE);
+    let trial = name(&format!("{queue}.retry.{number}"))?;
+    match timeout(PATIENCE, tried(connection, trial)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::new(
+            ErrorKind::Timeout,
+            "the broker did not answer in time",
+        )),
+    }
+}
+
+async fn tried(connection: &Connection, trial: ShortString) -> Result<bool> {
+    let channel = connection.channel().await?;
+    let durable = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    let declared = channel
+        .lapin()
+        .queue_declare(trial.clone(), durable, field_table(&arguments()));
+    ask(Doing::Declaring(trial.as_str()), declared).await?;
+    let answer = async {
+        if !accepts(connection, &trial).await? {
+            let why = "the broker refused a message to an empty queue";
+            return Err(Error::new(ErrorKind::NotConfirmed, why));
+        }
+        let mut pause = Duration::from_millis(2);
+        while look(channel.lapin(), trial.clone()).await?.message_count() > 0 {
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+        accepts(connection, &trial).await.map(|accepts| !accepts)
+    };
+    let answer = answer.await;
+    // If that fails, the queue expires.
+    let deleted = channel
+        .lapin()
+        .queue_delete(trial.clone(), QueueDeleteOptions::default());
+    let _ = ask(Doing::Declaring(trial.as_str()), deleted).await;
+    channel.close().await;
+    answer
+}
+
+/// Whether a queue accepts a message. A channel that publishes there for the first time is told at once.
+async fn accepts(connection: &Connection, queue: &ShortString) -> Result<bool> {
+    let channel = connection.channel().await?;
+    let doing = Doing::Publishing;
+    let confirms = channel
+        .lapin()
+        .confirm_select(ConfirmSelectOptions::default());
+    ask(doing, confirms).await?;
+    let options = BasicPublishOptions {
+        mandatory: true,
+        ..BasicPublishOptions::default()
+    };
+    let published = async {
+        let published = channel.lapin().basic_publish(
+            ShortString::default(),
+            queue.clone(),
+            options,
+            b"",
+            lapin::BasicProperties::default().with_delivery_mode(2),
+        );
+        published.await?.await
+    };
+    let answer = ask(Doing::Publishing, published).await;
+    channel.close().await;
+    match answer? {
+        Confirmation::Ack(None) => Ok(true),
+        Confirmation::Nack(None) => Ok(false),
+        _ => Err(Error::new(
+            ErrorKind::QueueNotFound,
+            "the queue is gone before the trial ended",
+        )),
+    }
+}
+
+fn at_most_once(queue: &str, server: &Server) -> Error {
+    let flag = if server.at_least(3, 12) {
+        ""
+    } else {
+        ", or the feature flag `stream_queue` is not enabled (`rabbitmqctl enable_feature_flag stream_queue`)"
+    };
+    Error::new(
+        ErrorKind::StrategyRefused,
+        format!(
+            "this broker drops waiting messages that come back while the queue `{queue}` is missing or unavailable, although the waiting \
+             queues ask for at-least-once dead-lettering: a policy or an operator policy with `overflow` applies to queues such as \
+             `{queue}.retry.1000`{flag}. `retryrmq doctor` names the policy (RQ108): narrow its pattern, or set its \
+             `overflow` to `reject-publish`"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{
+        QueueType,
+        plan::{parking, waiting},
+    };
+
+    fn plan_of(queue_type: QueueType) -> Plan {
+        let second = Duration::from_secs(1);
+        let items = [
+            parking("orders", queue_type),
+            waiting("orders", second, queue_type),
+        ];
+        Plan {
+            items: items.into(),
+        }
+    }
+
+    #[test]
+    fn only_plans_with_waiting_queues_that_ask_for_it_are_tried_out() {
+        assert_eq!(
+            asks_at_least_once(&plan_of(QueueType::Quorum)),
+            Some("orders")
+        );
+        assert_eq!(asks_at_least_once(&plan_of(QueueType::Classic)), None);
+        let mut native = plan_of(QueueType::Quorum);
+        native.items.pop();
+        assert_eq!(asks_at_least_once(&native), None, "nothing waits");
+    }
+
+    #[test]
+    fn a_trials_number_has_as_many_digits_as_the_longest_delay_and_is_none() {
+        let longest = Duration::from_secs(365 * 24 * 3600).as_millis();
+        let digits = |number: u128| number.to_string().len();
+        assert!(u128::from(IMPOSSIBLE.start) > longest);
+        assert_eq!(digits(u128::from(IMPOSSIBLE.end - 1)), digits(longest));
+    }
+
+    #[tokio::test]
+    async fn each_work_queue_has_its_answer_and_their_number_is_bounded() {
+        let trials = Trials::default();
+        *trials.last("orders").lock().await = Some(Instant::now());
+        assert!(trials.last("orders").lock().await.is_some());
+        assert!(trials.last("bills").lock().await.is_none());
+        for number in 0..REMEMBERED {
+            trials.last(&number.to_string());
+        }
+        assert!(trials.0.lock().unwrap().len() <= REMEMBERED);
+    }
+}
