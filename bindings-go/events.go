@@ -25,7 +25,7 @@ const (
 	EventHandedOver EventName = "handed_over"
 	// EventRejected: without DLX, a failed message was rejected without requeue. The queue's own dead-lettering decides.
 	EventRejected EventName = "rejected"
-	// EventDetoured: a message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted.
+	// EventDetoured: a message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt.
 	EventDetoured EventName = "detoured"
 	// EventAlreadyHandled: a message that was handled before the connection was lost was redelivered. It was acknowledged, not handled again.
 	EventAlreadyHandled EventName = "already_handled"

@@ -18,7 +18,7 @@ type Stats struct {
 	HandedOver uint64
 	// Rejected: failed messages rejected without requeue, because [DLX] is not set.
 	Rejected uint64
-	// Detoured: messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.
+	// Detoured: messages redelivered because their consumer never settled them, or too early with `native`; a copy waits, so that no crash is missed and no delay is skipped.
 	Detoured uint64
 	// AlreadyHandled: redeliveries of handled messages, acknowledged and not handled again.
 	AlreadyHandled uint64

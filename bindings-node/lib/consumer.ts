@@ -46,7 +46,7 @@ export interface Stats {
   handedOver: number
   /** Failed messages rejected without requeue, because `dlx` is off. */
   rejected: number
-  /** Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted. */
+  /** Messages redelivered because their consumer never settled them, or too early with `native`; a copy waits, so that no crash is missed and no delay is skipped. */
   detoured: number
   /** Redeliveries of handled messages, acknowledged and not handled again. */
   alreadyHandled: number

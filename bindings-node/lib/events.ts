@@ -66,7 +66,7 @@ export interface Rejected extends AboutMessage<'rejected'> {
   readonly error: string
 }
 
-/** A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted. */
+/** A message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt. */
 export interface Detoured extends AboutMessage<'detoured'> {
   /** Its crashes so far. */
   readonly crashes: number

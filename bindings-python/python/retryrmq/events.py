@@ -81,7 +81,7 @@ class HandedOver(_MessageEvent):
 
 @dataclass(frozen=True)
 class Detoured(_MessageEvent):
-    """A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted."""
+    """A message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt."""
 
     name = "detoured"
     #: Its crashes so far.

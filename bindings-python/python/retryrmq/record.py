@@ -42,7 +42,7 @@ class Stats:
     handed_over: int
     #: Failed messages rejected without requeue, because ``dlx`` is off.
     rejected: int
-    #: Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.
+    #: Messages redelivered because their consumer never settled them, or too early with `native`; a copy waits, so that no crash is missed and no delay is skipped.
     detoured: int
     #: Redeliveries of handled messages, acknowledged and not handled again.
     already_handled: int

@@ -240,6 +240,19 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
                 shown(error)
             ),
         ),
+        // Before its delay was over.
+        Event::Detoured {
+            message_id,
+            crashes: 0,
+            ..
+        } => (
+            "early",
+            yellow,
+            format!(
+                "{}  came back too early; it waits for the rest of its delay",
+                name(message_id.as_deref())
+            ),
+        ),
         Event::Detoured {
             message_id,
             crashes,

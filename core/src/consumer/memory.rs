@@ -86,7 +86,8 @@ impl Memory {
                 .is_some_and(|mark| Some(mark) == self.mark(other))
     }
 
-    fn likeness(&self, message: &Received) -> Mark {
+    /// A mark of everything that a redelivery of the message has as well, whether it has an id or not.
+    pub(super) fn likeness(&self, message: &Received) -> Mark {
         let id = message.properties.message_id().as_ref();
         let table = message.properties.headers().as_ref();
         let mut hasher = Gathered(Vec::with_capacity(1024));

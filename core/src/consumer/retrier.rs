@@ -225,6 +225,7 @@ impl Retrier {
             received: &failed.received,
             header_room: client.header_room(),
             now: now.map_or(0, |now| now.as_secs()),
+            copies: false,
         };
         match decide(case) {
             Consequence::Copy(copying) => {

@@ -73,7 +73,7 @@ pub enum Event {
         /// The error of this attempt, at most 1024 bytes.
         error: String,
     },
-    /// A message was redelivered because its consumer never settled it. A copy waits briefly, so that the crash is counted.
+    /// A message was redelivered because its consumer never settled it, or, with `native`, before its delay was over. A copy waits before the next attempt.
     #[non_exhaustive]
     Detoured {
         /// The work queue.

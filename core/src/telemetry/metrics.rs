@@ -94,7 +94,7 @@ counters! {
     parked = "messages_parked": "Messages parked.",
     handed_over = "messages_handed_over": "Failed messages handed over to the service, whose policy decides.",
     rejected = "messages_rejected": "Failed messages rejected without requeue, because `dlx` is off.",
-    detoured = "messages_detoured": "Messages redelivered because their consumer never settled them; a copy waits briefly, so that the crash is counted.",
+    detoured = "messages_detoured": "Messages redelivered because their consumer never settled them, or too early with `native`; a copy waits, so that no crash is missed and no delay is skipped.",
     already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged and not handled again.",
     requeued = "messages_requeued": "Messages requeued.",
     stale = "stale_settlements": "Settlements without effect, because the message was already settled or belongs to a lost connection.",

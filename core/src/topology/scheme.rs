@@ -96,7 +96,7 @@ impl Route {
     }
 
     /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
-    pub(super) fn ladder(queue: &str, delay: Duration) -> Self {
+    pub(crate) fn ladder(queue: &str, delay: Duration) -> Self {
         let rung = rung(delay);
         Self::Copy {
             exchange: String::new(),

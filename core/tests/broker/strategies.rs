@@ -5,9 +5,10 @@ use retryrmq::{
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_harness::{
-    Broker, QueueType, Version, on_brokers, on_brokers_where, on_every_broker, on_every_queue_type,
-    on_queue_types,
+    Broker, Policy, QueueType, Version, on_brokers, on_brokers_where, on_every_broker,
+    on_every_queue_type, on_queue_types,
 };
+use serde_json::json;
 
 use crate::{
     connecting::refused,
@@ -195,6 +196,48 @@ async fn native_delays_and_parks() {
             "linear(100ms, step=100ms, max=200ms, retries=3)",
         );
         again.subscribe().await.unwrap();
+    })
+    .await;
+}
+
+/// Whoever has no management API notices it all the same.
+#[tokio::test]
+async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attempt_is_used_up() {
+    let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
+    on_brokers_where(since, |broker| async move {
+        for definition in [
+            json!({ "delayed-retry-type": "disabled" }),
+            json!({ "delayed-retry-min": 1, "delayed-retry-max": 1 }),
+        ] {
+            let vhost = broker.vhost().await;
+            let policy = Policy::new(".*", definition);
+            vhost.put_policy("all", &policy).await.unwrap();
+            let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+            let diary = Diary::default();
+            let fixed = consumer(&client, Strategy::Native, "fixed(3s, retries=2)");
+            let running = start(fixed, &diary, |_| Err("no".into())).await;
+            let all = ["one", "two"];
+            amqp.publish_all("", all.map(|name| (QUEUE, name, id(name))))
+                .await;
+            for message in take(&amqp, PARKED, 2).await {
+                let reason = message.header_text("x-retry-parked-reason");
+                assert_eq!(reason.as_deref(), Some("exhausted"));
+                assert_eq!(message.header_int("x-retry-count"), Some(2));
+            }
+            for name in all {
+                let attempts = diary.until(name, 3).await;
+                let numbers: Vec<u32> = attempts.iter().map(|one| one.message.attempt()).collect();
+                assert_eq!(numbers, [1, 2, 3], "{name}");
+                for pair in attempts.windows(2) {
+                    let pause = pair[1].at - pair[0].at;
+                    assert!(pause + CLOCK >= ms(3_000), "{name} came after {pause:?}");
+                }
+            }
+            // Only the first failures were requeued.
+            let detours = running.stats().detoured;
+            assert!((1..=2).contains(&detours), "{detours}");
+            settled(&vhost, &amqp, &running, QUEUE).await;
+        }
     })
     .await;
 }

@@ -6,12 +6,12 @@ use tracing::warn;
 
 use super::{
     super::{Delivery, Message, Received, Token, agenda::Task},
-    Arrival, Commands, Engine, Now,
+    Arrival, Commands, Engine, LONGEST_KEPT, Now, Return,
     entry::{Entry, Held, Phase},
     flaws::{self, Flaw},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, Past, RetryState, admit},
+    retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers},
     telemetry::Event,
     topology::Detour,
 };
@@ -135,14 +135,17 @@ impl Engine {
             return;
         };
         let received = Arc::clone(&entry.received);
+        let returned_unseen = entry.returned_unseen;
+        if self.waits_on(token, &received, now, out) {
+            return;
+        }
         let admission = if self.options.dlx {
             admit(&received.state, &self.options.limits)
         } else {
             Admission::Run
         };
         let mut crashes = received.state.crashes;
-        let admission = if entry.returned_unseen && self.is_one_too_many(&received.state, admission)
-        {
+        let admission = if returned_unseen && self.is_one_too_many(&received.state, admission) {
             crashes -= 1;
             Admission::RunAlone
         } else {
@@ -208,6 +211,55 @@ impl Engine {
                 self.follow(token, consequence, now, out);
             }
         }
+    }
+
+    /// Sends a message away that came back too early. Its attempt has not begun.
+    fn waits_on(
+        &mut self,
+        token: Token,
+        received: &Received,
+        now: Now,
+        out: &mut Commands,
+    ) -> bool {
+        if !received.redelivered || !self.early.expects() {
+            return false;
+        }
+        let (mark, retries) = (self.memory.likeness(received), received.state.retries);
+        let Some(left) = self.early.left(mark, retries, now.at) else {
+            return false;
+        };
+        if self.early.saw(mark) {
+            warn!(
+                queue = %self.name,
+                ?left,
+                "a message came back too early: a policy changes the delay of the queue (`delayed-retry-type`, `-min` or `-max`; \
+                 `retryrmq doctor` names it, RQ123). It waits as a copy, and so do all that fail until the consumer reconnects"
+            );
+        }
+        let consequence = self.case(received, now).wait_on(left);
+        self.settle_before_suspect(token);
+        self.follow(token, consequence, now, out);
+        true
+    }
+
+    /// Remembers when a message is to come back that its queue delays.
+    pub(super) fn remember_requeued(&mut self, token: Token, how: Return, event: &Event, now: Now) {
+        let (Return::Requeue, Event::Retried { .. }) = (how, event) else {
+            return;
+        };
+        let Some(entry) = self.entries.get_mut(token) else {
+            return;
+        };
+        let received = Arc::clone(&entry.received);
+        // The broker counts from its own count, not from ours, which may be older.
+        let headers = received.properties.headers().as_ref();
+        let counted = headers.and_then(|table| headers::count(table, headers::DELIVERY_COUNT).ok());
+        let returns = counted.flatten().filter(|_| received.redelivered);
+        let next = returns.unwrap_or(0).saturating_add(1);
+        let delay = self.options.rules.otherwise.delay(next, 0);
+        let mark = self.memory.likeness(&received);
+        let retries = received.state.retries;
+        self.early.requeued(mark, retries, delay, now.at);
     }
 
     /// Whether a message is to be parked because of a single requeue that its queue counted.

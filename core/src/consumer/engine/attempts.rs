@@ -141,6 +141,7 @@ impl Engine {
                         "a message failed and dlx is off: it is rejected, and dropped unless its queue dead-letters"
                     );
                 }
+                self.remember_requeued(token, how, &event, now);
                 self.tell(event, out);
                 self.give_back(token, how, out);
             }

@@ -34,6 +34,8 @@ pub(in crate::consumer) struct Case<'a> {
     pub(in crate::consumer) header_room: usize,
     /// Seconds since 1970.
     pub(in crate::consumer) now: u64,
+    /// The work queue does not delay what is requeued, although the strategy has it do so: copies wait instead.
+    pub(in crate::consumer) copies: bool,
 }
 
 impl Case<'_> {
@@ -237,6 +239,20 @@ impl Case<'_> {
         }
     }
 
+    /// Sends a message that its queue delivered too early to wait for the rest of its delay, before its next attempt.
+    pub(super) fn wait_on(&self, left: Duration) -> Consequence {
+        let crashes = self.received.state.crashes.min(MOST_CRASHES);
+        let event = Event::Detoured {
+            queue: self.queue(),
+            message_id: self.received.message_id(),
+            crashes,
+        };
+        let stamp = self.stamp();
+        self.wait(Wait::Ladder(left), event, |expiration| {
+            stamp.detour(crashes, expiration)
+        })
+    }
+
     /// A copy to the tail of its own queue, with its crashes unchanged, for a message that never ran.
     pub(super) fn put_back(&self) -> Copying {
         let event = Event::Requeued {
@@ -269,11 +285,12 @@ impl Case<'_> {
         event: Event,
         stamped: impl FnOnce(Option<u64>) -> BasicProperties,
     ) -> Consequence {
-        let route = self
-            .options
-            .strategy
-            .scheme()
-            .route(&self.options.queue, wait);
+        let queue = &self.options.queue;
+        let route = self.options.strategy.scheme().route(queue, wait);
+        let route = match (route, wait) {
+            (Route::Requeue, Wait::Policy(delay)) if self.copies => Route::ladder(queue, delay),
+            (route, _) => route,
+        };
         match route {
             Route::Copy {
                 exchange,

@@ -54,6 +54,7 @@ fn consequence(
         received,
         header_room: USUAL_HEADER_ROOM,
         now: NOW,
+        copies: false,
     })
 }
 

@@ -17,6 +17,7 @@ mod command;
 mod consequence;
 mod copies;
 mod drain;
+mod early;
 mod entry;
 pub(crate) mod flaws;
 mod halting;
@@ -49,6 +50,7 @@ pub(crate) use keeping::LONGEST_KEPT;
 
 use self::{
     drain::Drain,
+    early::Early,
     entry::{Entry, Phase},
     intake::{Alone, Goal, Intake, Step},
     keeping::Keeping,
@@ -151,6 +153,7 @@ pub(crate) struct Engine {
     /// Nothing is consumed until publishing works again.
     halted: bool,
     warned_without_dlx: bool,
+    early: Early,
 }
 
 impl Engine {
@@ -207,6 +210,7 @@ impl Engine {
             stall_look: None,
             halted: false,
             warned_without_dlx: false,
+            early: Early::default(),
             options,
         }
     }
@@ -464,6 +468,7 @@ impl Engine {
             received,
             header_room: self.header_room,
             now: now.unix,
+            copies: self.early.is_seen(),
         }
     }
 

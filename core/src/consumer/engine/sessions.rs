@@ -30,6 +30,7 @@ impl Engine {
             acks: AckWindow::new(1),
         });
         self.cautious = true;
+        self.early.opened();
     }
 
     pub(super) fn open_failed(

@@ -94,6 +94,7 @@ fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64)
         received: &failed.received,
         header_room: USUAL_HEADER_ROOM,
         now,
+        copies: false,
     };
     let consequence = match handover.outcome(failed.failure()) {
         Some(outcome) => case.after(&outcome, draw),
