@@ -20,6 +20,7 @@
 //! Everything here panics with a sentence rather than return an error, unless the error is what a test may want to see.
 
 mod amqp;
+pub mod amqp10;
 pub mod amqp_values;
 mod broker;
 mod control;
@@ -37,6 +38,7 @@ mod version;
 mod vhost;
 
 pub use amqp::Amqp;
+pub use amqp10::{Amqp10, Message10};
 pub use broker::{Broker, Tls, brokers};
 pub use cut_proxy::{CutProxy, Direction};
 pub use eventually::{Sight, eventually};

@@ -31,6 +31,19 @@ impl Vhost {
         Vhost::create(broker.clone(), Some(kind)).await
     }
 
+    /// As [`Broker::vhost`], where queues that are declared without a type are streams. Not before RabbitMQ 4.0.
+    ///
+    /// # Panics
+    /// If the broker has no such setting.
+    pub async fn with_default_stream(broker: &Broker) -> Self {
+        let vhost = Vhost::create(broker.clone(), None).await;
+        let body = serde_json::json!({"default_queue_type": "stream"});
+        let path = format!("vhosts/{}", crate::management::segment(&vhost.name));
+        let set = broker.management().put(path, body).await;
+        set.expect("a vhost has a default queue type");
+        vhost
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

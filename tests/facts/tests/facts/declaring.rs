@@ -284,3 +284,64 @@ async fn declare(
     }
     declared
 }
+
+/// Fact 84.
+#[tokio::test]
+async fn what_no_type_takes_is_refused_with_the_default_type() {
+    on_every_broker(|broker| async move {
+        let mut cells = vec![(broker.vhost().await, "classic")];
+        if broker.version() >= Version::V4_0 {
+            let quorum = Vhost::with_default_queue_type(&broker, QueueType::Quorum).await;
+            let stream = Vhost::with_default_stream(&broker).await;
+            cells.extend([(quorum, "quorum"), (stream, "stream")]);
+        }
+        for (vhost, kind) in cells {
+            let amqp = vhost.connect().await;
+            let arguments = vec![
+                ("x-max-age", string("1D")),
+                ("x-message-ttl", AMQPValue::LongInt(1)),
+            ];
+            let options = QueueDeclareOptions::durable();
+            let refused = declare(amqp.connection(), "queue", arguments, options).await;
+            let (code, text) = refusal(refused);
+            assert_eq!(code, 406);
+            let end = format!("of queue type rabbit_{kind}_queue");
+            assert!(text.ends_with(&end), "{text}");
+            assert_eq!(amqp.depth("queue").await, None, "it was not created");
+        }
+    })
+    .await;
+}
+
+/// Fact 85.
+#[tokio::test]
+async fn a_refusal_that_is_too_long_and_not_ascii_costs_the_connection() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        // What is said of a missing queue, without its name.
+        let said = "NOT_FOUND - no queue '' in vhost ''".len() + vhost.name().len();
+        let most = 255 - said;
+        let long = "ä".repeat(most / 2 + 1);
+        for (name, is_long) in [
+            ("x".repeat(most + 2), false),
+            ("ä".repeat(most / 2), false),
+            (long, true),
+        ] {
+            let amqp = vhost.connect().await;
+            let passive = QueueDeclareOptions {
+                passive: true,
+                ..QueueDeclareOptions::default()
+            };
+            let asked =
+                amqp.channel()
+                    .queue_declare(name.as_str().into(), passive, Default::default());
+            let (code, text) = refusal(asked.await);
+            if is_long && broker.version() >= Version::V4_0 {
+                assert_eq!((code, text.as_str()), (541, "INTERNAL_ERROR"), "{name}");
+            } else {
+                assert_eq!(code, 404, "{name}: {text}");
+            }
+        }
+    })
+    .await;
+}

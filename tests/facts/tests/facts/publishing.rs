@@ -4,7 +4,10 @@ use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::{BasicProperties, Channel, Confirmation, Result};
 use retryrmq_facts::*;
-use retryrmq_harness::{QueueType, Vhost, eventually, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{
+    Amqp10, Message10, QueueType, Version, Vhost, eventually, on_every_broker,
+    on_every_broker_where, on_every_queue_type,
+};
 
 /// What lapin and all three lines agree on, in bytes.
 const FRAME: usize = 131_072;
@@ -277,4 +280,44 @@ async fn publish(
         Confirmation::Ack(returned) => Ok(returned),
         other => panic!("not confirmed: {other:?}"),
     }
+}
+
+/// Fact 86.
+#[tokio::test]
+async fn only_who_consumes_direct_replies_may_ask_for_them() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare("work", QueueType::Classic).await;
+        let asks = |address: &str| BasicProperties::default().with_reply_to(address.into());
+        // As the broker itself writes it, once it has a consumer.
+        let answered = asks("amq.rabbitmq.reply-to.g1h2AA5yZXBseUAx.abc==");
+        let returned = publish(amqp.channel(), "work", b"", answered).await;
+        assert!(returned.unwrap().is_none());
+        let refused = publish(amqp.channel(), "work", b"", asks("amq.rabbitmq.reply-to")).await;
+        let text = "PRECONDITION_FAILED - fast reply consumer does not exist";
+        assert_eq!(refusal(refused), (406, text.to_owned()));
+        closed(amqp.channel()).await;
+    })
+    .await;
+}
+
+/// Fact 86.
+#[tokio::test]
+async fn a_publisher_of_amqp_1_0_may_ask_for_direct_replies_without_being_heard() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            amqp.declare("work", QueueType::Quorum).await;
+            let mut other = Amqp10::connect(&vhost).await;
+            let direct = "amq.rabbitmq.reply-to";
+            let message = Message10::new("x").reply_to(direct);
+            other.publish("/queues/work", &message).await;
+            let came = amqp.take("work").await.unwrap();
+            assert_eq!(came.properties.reply_to(), &Some(direct.into()));
+        },
+    )
+    .await;
 }

@@ -111,6 +111,14 @@ impl Broker {
                 self.profile.user
             ));
         }
+        // No client of this model consumes direct replies.
+        if properties
+            .reply_to()
+            .as_ref()
+            .is_some_and(|to| to.as_str() == "amq.rabbitmq.reply-to")
+        {
+            return failed("fast reply consumer does not exist".to_owned());
+        }
         if let Some(expiration) = properties.expiration() {
             let valid = (expiration.as_str().parse()).is_ok_and(|time: u64| time <= LONGEST);
             if !valid {

@@ -43,9 +43,17 @@ fn what_a_broker_cannot_take_is_refused_with_the_code_that_brokers_use() {
         (publish(huge(131_072)), Some(501)), // 25
         (publish(plain().with_user_id("guest".into())), None),
         (publish(plain().with_user_id("other".into())), Some(406)), // 24
+        (
+            publish(plain().with_reply_to("amq.rabbitmq.reply-to".into())),
+            Some(406),
+        ), // 86
+        (
+            publish(plain().with_reply_to("amq.rabbitmq.reply-to.x".into())),
+            None,
+        ),
         (publish(plain().with_expiration("soon".into())), Some(406)), // 15
-        (Method::Publish(Box::new(missing)), Some(404)),            // 37
-        (declare(Declare::passive("missing")), Some(404)),          // 18
+        (Method::Publish(Box::new(missing)), Some(404)),              // 37
+        (declare(Declare::passive("missing")), Some(404)),            // 18
         (
             declare(Declare::durable("orders", QueueType::Classic)),
             None,
