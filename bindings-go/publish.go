@@ -17,8 +17,8 @@ type Publishing struct {
 	Body []byte
 	// Headers are the headers.
 	Headers Table
-	// Delay delivers the message after this time, at most 365 days. Only through the default exchange, and without Expiration. The queue must
-	// exist; otherwise the error is [ErrQueueNotFound], not [ErrUnroutable].
+	// Delay delivers the message after this time, at most 365 days. Only through the default exchange, and without Expiration or the headers
+	// CC and BCC. The queue must exist; otherwise the error is [ErrQueueNotFound], not [ErrUnroutable].
 	Delay time.Duration
 	// Optional: it is not an error if no queue takes the message (AMQP mandatory off).
 	Optional bool

@@ -17,7 +17,7 @@ export interface PublishOptions {
   exchange?: string
   /** The headers, by name. */
   headers?: { readonly [name: string]: HeaderInput }
-  /** Delivers the message after this time, at most 365 days. Only through the default exchange, and without `expiration`. */
+  /** Delivers the message after this time, at most 365 days. Only through the default exchange, without `expiration`, `CC` and `BCC`. */
   delay?: Duration
   /** Whether it is an error if no queue takes the message (AMQP `mandatory`). On by default. */
   mandatory?: boolean

@@ -38,9 +38,9 @@ pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, Death, Depth, Failure, Forecast, HOUR, Handover, HistoryEntry, Limits,
-    Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason, Policy, Round, Rule, Rules,
-    SECOND, format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, DIRECT_REPLY_TO, Death, Depth, Failure, Forecast, HOUR, Handover,
+    HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason,
+    Policy, Round, Rule, Rules, SECOND, format_duration, parse_duration, rung,
 };
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]

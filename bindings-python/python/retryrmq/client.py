@@ -44,7 +44,8 @@ class PublishOptions(TypedDict, total=False):
     exchange: str
     #: The headers, by name.
     headers: Mapping[str, Any]
-    #: Delivers the message after this time, at most 365 days. Only through the default exchange, and without ``expiration``.
+    #: Delivers the message after this time, at most 365 days. Only through the default exchange, and without ``expiration`` or the headers
+    #: ``CC`` and ``BCC``.
     delay: Duration
     #: Whether it is an error if no queue takes the message (AMQP ``mandatory``). On by default.
     mandatory: bool

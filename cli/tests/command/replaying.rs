@@ -10,7 +10,9 @@ use std::{
 };
 
 use retryrmq::{Client, types::AMQPValue};
-use retryrmq_harness::{Broker, Policy, QueueType, on_brokers};
+use retryrmq_harness::{
+    Amqp10, Broker, Message10, Policy, QueueType, Version, on_brokers, on_every_broker_where,
+};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
@@ -515,5 +517,35 @@ async fn a_message_whose_queue_is_refused_stays_and_the_others_go_as_the_rehears
         desk.holds(PARKED, 1).await;
         desk.holds(QUEUE, 3).await;
     })
+    .await;
+}
+
+/// No broker takes the copy of such a message with that property.
+#[tokio::test]
+async fn what_a_rehearsal_says_of_a_message_that_asks_for_direct_replies_is_done() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let desk = Desk::with_queue(&broker).await;
+            desk.amqp.declare(PARKED, QueueType::Quorum).await;
+            let message = Message10::new("x")
+                .id("asks")
+                .reply_to("amq.rabbitmq.reply-to");
+            let mut publisher = Amqp10::connect(&desk.vhost).await;
+            publisher
+                .publish(&format!("/queues/{PARKED}"), &message)
+                .await;
+            desk.holds(PARKED, 1).await;
+            let replay = ["parked", "replay", QUEUE, "--all"];
+            let rehearsal = [&replay[..], &["--dry-run"]].concat();
+            desk.run(&rehearsal).await.exits(0);
+            desk.run(&replay).await.exits(0);
+            desk.holds(PARKED, 0).await;
+            let sent = desk.amqp.take(QUEUE).await.unwrap();
+            assert_eq!(sent.id(), Some("asks"));
+            let kept = sent.header_text("x-retry-reply-to");
+            assert_eq!(kept.as_deref(), Some("amq.rabbitmq.reply-to"));
+        },
+    )
     .await;
 }

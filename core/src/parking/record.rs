@@ -247,7 +247,7 @@ impl Record {
             redelivered: false,
             state,
             mended: None,
-            properties,
+            properties: headers::with_reply_to(properties),
         };
         let mark = mark(&received, parked_at, reason, &error);
         Self {

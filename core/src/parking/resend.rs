@@ -86,7 +86,9 @@ impl Resend {
         let mut table = FieldTable::default();
         let own = self.properties().headers().iter().flatten();
         let edited = properties.headers().iter().flatten();
-        for (name, value) in own.filter(|(name, _)| is_ours(name.as_str())) {
+        // `reply_to` is edited as a property, wherever the message has it.
+        let is_kept = |name: &str| is_ours(name) && name != headers::REPLY_TO;
+        for (name, value) in own.filter(|(name, _)| is_kept(name.as_str())) {
             table.insert(name.clone(), value.clone());
         }
         for (name, value) in edited.filter(|(name, _)| !is_ours(name.as_str())) {

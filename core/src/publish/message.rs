@@ -10,7 +10,7 @@ use lapin::{
 use super::{Body, Job};
 use crate::{
     Error, ErrorKind, Result,
-    retry::{MAX_DELAY, encoded_size},
+    retry::{DIRECT_REPLY_TO, MAX_DELAY, asks_for_direct_replies, encoded_size},
     topology,
 };
 
@@ -90,7 +90,8 @@ impl Publish {
     }
 
     /// Delivers the message after `delay`, at most 365 days. It waits in the waiting queues of its target queue, which are created if
-    /// needed. Only for a message [to a queue](Self::to_queue) without an `expiration`.
+    /// needed. Only for a message [to a queue](Self::to_queue), without an `expiration` and without the headers `CC` and `BCC`, which would
+    /// deliver it to other queues at once.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
@@ -119,9 +120,25 @@ impl Publish {
             if self.properties.expiration().is_some() {
                 return bad("it has an `expiration`, which would end the wait");
             }
+            let headers = self.properties.headers().as_ref();
+            let is_set = |name: &str| headers.is_some_and(|table| table.contains_key(name));
+            if let Some(name) = ["CC", "BCC"].into_iter().find(|name| is_set(name)) {
+                return bad(&format!(
+                    "its header `{name}` would deliver it to other queues at once; publish a message of its own for each queue"
+                ));
+            }
             if delay > MAX_DELAY {
                 return bad("the delay is longer than 365d");
             }
+        }
+        if asks_for_direct_replies(&self.properties) {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                format!(
+                    "`reply_to` is `{DIRECT_REPLY_TO}`, which RabbitMQ takes only from a channel that consumes the replies, and this client has \
+                     none; name a queue of your own"
+                ),
+            ));
         }
         // RabbitMQ cannot read such a number, and closes the connection (541).
         if self

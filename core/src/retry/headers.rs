@@ -2,7 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable, ShortString},
+};
 
 pub(crate) const COUNT: &str = "x-retry-count";
 pub(crate) const DEFERRALS: &str = "x-retry-deferrals";
@@ -16,6 +19,7 @@ pub(crate) const EXCHANGE: &str = "x-retry-exchange";
 pub(crate) const ROUTING_KEY: &str = "x-retry-routing-key";
 pub(crate) const USER_ID: &str = "x-retry-user-id";
 pub(crate) const EXPIRATION: &str = "x-retry-expiration";
+pub(crate) const REPLY_TO: &str = "x-retry-reply-to";
 pub(crate) const HEADERS_CUT: &str = "x-retry-headers-cut";
 pub(crate) const PROTOCOL: &str = "x-retry-protocol";
 pub(crate) const PARKED_AT: &str = "x-retry-parked-at";
@@ -35,6 +39,12 @@ pub(crate) const DEATH: &str = "x-death";
 pub(crate) const DELAY: &str = "x-delay";
 /// The count that older delayed-exchange solutions write. It is read once.
 pub(crate) const LEGACY_RETRIES: &str = "x-retries";
+
+/// The value of `reply_to` with which a client asks for direct replies. RabbitMQ accepts it only from a channel that consumes this queue
+/// (406 otherwise), and replaces it. AMQP 1.0 publishers can write it as it is; such a message reaches its consumer, but nobody can publish a
+/// copy of it. Copies of this library have it in the header `x-retry-reply-to`, and [`Message::properties`](crate::Message::properties)
+/// shows it as `reply_to`.
+pub const DIRECT_REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
 /// The version of the wire contract that this crate writes.
 pub(crate) const PROTOCOL_VERSION: i64 = 1;
@@ -86,11 +96,34 @@ pub(crate) fn is_ours(name: &str) -> bool {
                 | ROUTING_KEY
                 | USER_ID
                 | EXPIRATION
+                | REPLY_TO
                 | HEADERS_CUT
                 | PROTOCOL
                 | REPLAYS
                 | WALK
         )
+}
+
+/// Whether a broker refuses this `reply_to` from everybody who publishes a copy.
+pub(crate) fn asks_for_direct_replies(properties: &BasicProperties) -> bool {
+    let address = properties.reply_to().as_ref();
+    address.is_some_and(|address| address.as_str() == DIRECT_REPLY_TO)
+}
+
+/// The properties of a delivery as its publisher set them: `reply_to` is put back from the header in which a copy has it.
+pub(crate) fn with_reply_to(properties: BasicProperties) -> BasicProperties {
+    if properties.reply_to().is_some() {
+        return properties;
+    }
+    let kept = properties.headers().as_ref();
+    let kept = kept
+        .and_then(|table| table.inner().get(REPLY_TO))
+        .and_then(as_text);
+    if kept == Some(DIRECT_REPLY_TO) {
+        properties.with_reply_to(ShortString::from(DIRECT_REPLY_TO))
+    } else {
+        properties
+    }
 }
 
 /// Any AMQP integer as `i64`.

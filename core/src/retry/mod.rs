@@ -35,6 +35,8 @@ pub(crate) use fingerprint::fingerprint;
 pub use forecast::{Depth, Forecast, Load, Moment, Round};
 pub use handover::Handover;
 pub(crate) use handover::hand_over;
+pub use headers::DIRECT_REPLY_TO;
+pub(crate) use headers::{asks_for_direct_replies, with_reply_to};
 pub use history::HistoryEntry;
 pub use ladder::rung;
 pub use outcome::{Failure, Outcome, ParkReason};

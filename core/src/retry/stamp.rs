@@ -266,6 +266,13 @@ impl Stamp<'_> {
                 insert(&mut table, name, long(value.as_str()));
             }
         }
+        if headers::asks_for_direct_replies(self.properties) {
+            insert(
+                &mut table,
+                headers::REPLY_TO,
+                long(headers::DIRECT_REPLY_TO),
+            );
+        }
         table
     }
 
@@ -374,7 +381,8 @@ impl Stamp<'_> {
     }
 
     /// The properties of the copy: persistent, and small enough for one frame. It has all of the original's properties except `user_id`,
-    /// because a broker refuses one that is not the connection's own, and `expiration`, which would end a wait early.
+    /// because a broker refuses one that is not the connection's own, a `reply_to` that it refuses from everybody, and `expiration`, which
+    /// would end a wait early.
     fn finish(&self, mut table: Draft) -> BasicProperties {
         let (properties, names) = carried(self.properties);
         fit(&mut table, self.budget.saturating_sub(names));
@@ -410,9 +418,12 @@ fn carried(old: &BasicProperties) -> (BasicProperties, usize) {
     }
     keep!(
         content_type => with_content_type, content_encoding => with_content_encoding,
-        correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
-        kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id
+        correlation_id => with_correlation_id, message_id => with_message_id, kind => with_type, app_id => with_app_id,
+        cluster_id => with_cluster_id
     );
+    if !headers::asks_for_direct_replies(old) {
+        keep!(reply_to => with_reply_to);
+    }
     if let Some(priority) = old.priority() {
         new = new.with_priority(*priority);
     }

@@ -167,9 +167,12 @@ fn deaths(table: &FieldTable) -> Vec<&FieldTable> {
 
 /// The expiration is that of the wait. A publisher's own is kept in a header, as his user id would be.
 fn without_its_wait(properties: &BasicProperties) -> BasicProperties {
-    let kept = waited(properties);
-    match properties.user_id() {
-        Some(user) => kept.with_user_id(user.clone()),
-        None => kept,
+    let mut kept = waited(properties);
+    if let Some(user) = properties.user_id() {
+        kept = kept.with_user_id(user.clone());
     }
+    if let Some(address) = properties.reply_to() {
+        kept = kept.with_reply_to(address.clone());
+    }
+    kept
 }

@@ -26,6 +26,7 @@ mod permissions;
 mod plain;
 mod policies;
 mod priorities;
+mod protocols;
 mod publishing;
 mod replaying;
 mod retrier;

@@ -580,3 +580,44 @@ async fn closing_waits_for_no_lost_connection() {
     })
     .await;
 }
+
+/// `mandatory` would not report that the waiting queue is missing, and the other queues would get it without the delay.
+#[tokio::test]
+async fn a_delayed_message_for_several_queues_is_refused_before_anything_is_sent() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        for queue in [QUEUE, "other"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+        }
+        for name in ["CC", "BCC"] {
+            let headers = table([(name, crate::stage::array(vec![text("other")]))]);
+            let message = Publish::to_queue(QUEUE, "x").headers(headers);
+            let error = client.publish(message.clone().delay(ms(100))).await;
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+            assert_eq!(amqp.depth("other").await, Some(0));
+            client.publish(message).await.unwrap();
+            take(&amqp, "other", 1).await;
+            take(&amqp, QUEUE, 1).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reply_to_that_only_its_consumer_may_name_is_refused_before_it_is_sent() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let message = Publish::to_queue(QUEUE, "x")
+            .properties(BasicProperties::default().with_reply_to(retryrmq::DIRECT_REPLY_TO.into()));
+        let error = client.publish(message).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
+        assert!(error.to_string().contains("`reply_to`"), "{error}");
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+    })
+    .await;
+}

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use retryrmq::{
-    BasicProperties,
+    BasicProperties, DIRECT_REPLY_TO,
     types::{AMQPValue, FieldTable, ShortString},
 };
 
@@ -19,6 +19,9 @@ const CC: &str = "x-retry-delayed-cc";
 const EXPIRATION: &str = "x-retry-expiration";
 /// The publisher's `user_id`: a broker refuses one that is not the connection's own.
 const USER: &str = "x-retry-user-id";
+
+/// The publisher's `reply_to`, if a broker refuses it from everybody else.
+const REPLY_TO: &str = "x-retry-reply-to";
 
 /// How often it was replayed. Of a message that comes back by the default exchange somebody did that; a publisher passes on what the message
 /// had that he was handling.
@@ -180,6 +183,8 @@ fn clean(properties: &BasicProperties) -> FieldTable {
             || name.starts_with("x-first-death-")
             || name.starts_with("x-last-death-")
             || name == "x-retry-walk"
+            // A broker takes it off before it delivers: on a delivery it is an application property of AMQP 1.0.
+            || name == "BCC"
             || waited && name == EXPIRATION)
     };
     let Some(headers) = properties.headers() else {
@@ -187,10 +192,19 @@ fn clean(properties: &BasicProperties) -> FieldTable {
     };
     let headers = headers.inner().iter();
     let headers: BTreeMap<_, _> = headers
-        .filter(|(name, _)| kept(name.as_str()))
+        .filter(|(name, value)| kept(name.as_str()) && (name.as_str() != "CC" || is_list(value)))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     headers.into()
+}
+
+/// Whether a broker takes this `CC`. Publishers of other protocols may have set anything.
+fn is_list(value: &AMQPValue) -> bool {
+    let AMQPValue::FieldArray(keys) = value else {
+        return false;
+    };
+    let mut keys = keys.as_slice().iter();
+    keys.all(|key| matches!(key, AMQPValue::LongString(_)))
 }
 
 fn rebuilt(
@@ -208,9 +222,16 @@ fn rebuilt(
     }
     carry!(
         content_type => with_content_type, content_encoding => with_content_encoding, priority => with_priority,
-        correlation_id => with_correlation_id, reply_to => with_reply_to, message_id => with_message_id,
-        timestamp => with_timestamp, kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id,
+        correlation_id => with_correlation_id, message_id => with_message_id, timestamp => with_timestamp,
+        kind => with_type, app_id => with_app_id, cluster_id => with_cluster_id,
     );
+    match properties.reply_to() {
+        Some(address) if address.as_str() == DIRECT_REPLY_TO => {
+            headers.insert(REPLY_TO.into(), text(DIRECT_REPLY_TO));
+        }
+        Some(address) => copy = copy.with_reply_to(address.clone()),
+        None => {}
+    }
     if let Some(user) = properties.user_id() {
         headers.insert(USER.into(), text(user.as_str()));
     }
@@ -233,7 +254,10 @@ mod tests {
     fn published(delay: AMQPValue) -> BasicProperties {
         let mut headers = FieldTable::default();
         headers.insert("x-delay".into(), delay);
-        headers.insert("CC".into(), text("elsewhere"));
+        headers.insert(
+            "CC".into(),
+            AMQPValue::FieldArray(vec![text("elsewhere")].into()),
+        );
         headers.insert("kind".into(), text("invoice"));
         headers.insert(FROM.into(), text("forged"));
         BasicProperties::default()
@@ -269,6 +293,38 @@ mod tests {
         assert_eq!(names, ["CC", "kind", "x-delay", USER]);
         assert_eq!(headers.inner()["x-delay"], AMQPValue::LongLongInt(-1500));
         assert_eq!(take_off(&original), out, "by either way it is the same");
+    }
+
+    #[test]
+    fn what_no_broker_would_take_from_us_is_in_no_copy() {
+        let mut headers = FieldTable::default();
+        headers.insert("CC".into(), text("no list"));
+        headers.insert(
+            "BCC".into(),
+            AMQPValue::FieldArray(vec![text("elsewhere")].into()),
+        );
+        let sent = BasicProperties::default()
+            .with_headers(headers)
+            .with_reply_to(DIRECT_REPLY_TO.into());
+        let stamp = Stamp {
+            from: "orders".to_owned(),
+            key: "eu.de".to_owned(),
+            until: 5,
+        };
+        let waiting = stamp.put_on(&sent);
+        for copy in [
+            take_off(&waiting),
+            take_off(&stamp.put_on(&waiting)),
+            plain(&sent),
+        ] {
+            assert_eq!(copy.reply_to(), &None);
+            let headers = copy.headers().clone().unwrap();
+            assert_eq!(headers.inner().len(), 1, "{headers:?}");
+            assert_eq!(headers.inner()[REPLY_TO], text(DIRECT_REPLY_TO));
+        }
+        let other = BasicProperties::default().with_reply_to("answers".into());
+        let kept = take_off(&stamp.put_on(&other));
+        assert_eq!(kept.reply_to(), other.reply_to());
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod hook;
 mod keeping;
 mod page;
 mod policies;
+mod protocols;
 mod running;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 #[path = "../redis/server.rs"]

@@ -11,7 +11,7 @@ use super::{
     flaws::{self, Flaw},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers},
+    retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers, with_reply_to},
     telemetry::Event,
     topology::Detour,
 };
@@ -91,7 +91,7 @@ impl Engine {
         Received {
             queue: Arc::clone(&self.name),
             body: arrival.body,
-            properties: arrival.properties,
+            properties: with_reply_to(arrival.properties),
             exchange: arrival.exchange,
             routing_key: arrival.routing_key,
             redelivered: arrival.redelivered,

@@ -1,0 +1,165 @@
+//! What publishers of another protocol than AMQP 0-9-1 can have sent, and what no copy may have.
+
+use std::sync::{Arc, Mutex};
+
+use retryrmq::{Client, DIRECT_REPLY_TO, Message, Strategy};
+use retryrmq_harness::{
+    Amqp, Amqp10, Broker, Message10, QueueType, Version, Vhost, eventually,
+    lapin::types::AMQPValue, on_every_broker_where,
+};
+
+use crate::{
+    delayed::{POLICY, shop},
+    server::{KINDS, Servers, available},
+    stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text},
+};
+
+const HEADER: &str = "x-retry-reply-to";
+const MANY: usize = 130;
+
+fn speaks_1_0(broker: &Broker) -> bool {
+    broker.version() >= Version::V4_0
+}
+
+async fn publish(vhost: &Vhost, address: &str, ids: impl IntoIterator<Item = String>) {
+    let mut publisher = Amqp10::connect(vhost).await;
+    for id in ids {
+        let message = Message10::new("x").id(&id).reply_to(DIRECT_REPLY_TO);
+        publisher.publish(address, &message).await;
+    }
+}
+
+async fn is_parked(amqp: &Amqp, queue: &str, count: usize) {
+    for message in take(amqp, queue, count).await {
+        assert_eq!(message.properties.reply_to(), &None);
+        let said = message.header_text("x-retry-error");
+        assert_eq!(
+            message.header(HEADER),
+            Some(text(DIRECT_REPLY_TO)),
+            "{said:?}"
+        );
+    }
+}
+
+/// Messages that ask for direct replies fail, and another queue's message beside them.
+async fn all_come_back(vhost: &Vhost, replica: &Replica) {
+    let amqp = vhost.connect().await;
+    for queue in ["orders", "other"] {
+        declare(&amqp, queue, QueueType::Quorum, true).await;
+    }
+    publish(
+        vhost,
+        "/queues/orders",
+        (0..MANY).map(|number| number.to_string()),
+    )
+    .await;
+    let _orders = Native::start(vhost, "orders", |_| false).await;
+    let came = Arc::<Mutex<bool>>::default();
+    let seen = Arc::clone(&came);
+    let _other = Native::start(vhost, "other", move |message| {
+        let again = message.attempt() > 1;
+        *seen.lock().unwrap() |= again;
+        again
+    })
+    .await;
+    amqp.publish_with("other", "x", id("other")).await;
+    eventually(PATIENCE, "the other queue is served", || async {
+        *came.lock().unwrap()
+    })
+    .await;
+    is_parked(&amqp, "orders.parked", MANY).await;
+    assert_eq!(replica.said("could not be stored"), 0);
+}
+
+#[tokio::test]
+async fn what_asks_for_direct_replies_is_retried_and_parked_like_all_others() {
+    on_every_broker_where(speaks_1_0, |broker| async move {
+        let vhost = broker.vhost().await;
+        let file = policy("[defaults]\nretry = \"list(100ms)\"\n");
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        all_come_back(&vhost, &replica).await;
+        // What the intake cannot make sense of.
+        publish(&vhost, "/queues/retryrmq.intake", ["stray".to_owned()]).await;
+        is_parked(&vhost.connect().await, INTAKE_PARKED, 1).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_asks_for_direct_replies_waits_in_redis_like_all_others() {
+    on_every_broker_where(
+        |broker| speaks_1_0(broker) && available(),
+        |broker| async move {
+            let servers = Servers::new(KINDS[0]);
+            servers.start(0, &[]);
+            let vhost = broker.vhost().await;
+            let file = policy(&format!(
+                "[defaults]\nretry = \"list(100ms)\"\n[store.redis]\naddresses = [\"{}\"]\n",
+                servers.address(0)
+            ));
+            let replica = Replica::start(&vhost, Some(file.path())).await;
+            all_come_back(&vhost, &replica).await;
+            assert!(replica.end().await.success());
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_asks_for_direct_replies_is_handed_over_like_all_others() {
+    on_every_broker_where(speaks_1_0, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"list(100ms)\"\n");
+        let _replica = Replica::start(&vhost, Some(file.path())).await;
+        amqp.declare("orders", QueueType::Quorum).await;
+        publish(&vhost, "/queues/orders", ["asks".to_owned()]).await;
+        let client = Client::connect(vhost.url()).await.unwrap();
+        let consumer = client
+            .consumer("orders")
+            .dlx(true)
+            .strategy(Strategy::Service);
+        let running = consumer.start(|message: Message| async move {
+            let address = message.properties().reply_to().as_ref();
+            assert_eq!(address.map(|one| one.as_str()), Some(DIRECT_REPLY_TO));
+            Err::<(), _>("no")
+        });
+        let running = running.await.unwrap();
+        let parked = take(&amqp, "orders.parked", 1).await.remove(0);
+        assert_eq!(parked.header(HEADER), Some(text(DIRECT_REPLY_TO)));
+        assert_eq!(parked.header_text("x-retry-error").as_deref(), Some("no"));
+        running.close().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_asks_for_direct_replies_is_delayed_like_all_others() {
+    on_every_broker_where(speaks_1_0, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(POLICY);
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        let mut publisher = Amqp10::connect(&vhost).await;
+        for (id, key) in [("due", "order.new"), ("astray", "nobody.takes.it")] {
+            let message = Message10::new("x")
+                .id(id)
+                .reply_to(DIRECT_REPLY_TO)
+                .property("x-delay", retryrmq_harness::amqp10::long(300))
+                .property("CC", retryrmq_harness::amqp10::string("due"))
+                .property("BCC", retryrmq_harness::amqp10::string("due"));
+            publisher
+                .publish(&format!("/exchanges/orders/{key}"), &message)
+                .await;
+        }
+        let due = take(&amqp, "due", 1).await.remove(0);
+        assert_eq!(due.id(), Some("due"));
+        assert_eq!(due.header("x-delay"), Some(AMQPValue::LongLongInt(-300)));
+        assert_eq!(due.header(HEADER), Some(text(DIRECT_REPLY_TO)));
+        is_parked(&amqp, "retryrmq.delayed.parked", 1).await;
+    })
+    .await;
+}
