@@ -15,6 +15,7 @@ use retryrmq_harness::{
 use tokio::time::sleep;
 
 use crate::{
+    capture,
     connecting::refused,
     parking::{ids, ready, records},
     stage::{Diary, PARKED, PATIENCE, QUEUE, id, int, policy, start, stats, table, text},
@@ -28,6 +29,7 @@ const FAST: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
+        capture::start();
         let node = broker.own_node(&["consumer_timeout = 4000"]).await;
         // How often it looks.
         let set = "application:set_env(rabbit, channel_tick_interval, 500).";
@@ -98,6 +100,14 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
             println!("{what}: {runs} runs, {:?}", running.stats());
             if patient {
                 assert_eq!(runs, 1, "{what}");
+            }
+            if !patient && broker.version() < Version::V4_3 {
+                let lines = capture::lines();
+                let told = |line: &&String| line.contains(&queue) && line.contains("timed out");
+                assert!(
+                    lines.iter().any(|line| told(&line)),
+                    "{what}: the reason is told"
+                );
             }
             stats(&running, "nothing is parked", |stats| stats.parked == 0).await;
             running.close().await;

@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{
     super::{Delivery, Message, Received, Token, agenda::Task},
-    Arrival, Commands, Engine, LONGEST_KEPT, Now, Return,
+    Arrival, Commands, Engine, Now, Return,
     entry::{Entry, Held, Phase},
     flaws::{self, Flaw},
 };

@@ -276,20 +276,25 @@ impl Channel {
             cancelled,
             ..
         } = self.served.remove(at);
-        if let Some(Err(why)) = next {
-            let is_of_channel = matches!(why.kind(), lapin::ErrorKind::ProtocolError(said)
-                if matches!(said.kind(), AMQPErrorKind::Soft(_)));
-            let why = refusal(&Doing::Consuming(self.queue.as_str()), why);
-            // The end of a connection is reported by whoever keeps it.
-            let is_news = is_of_channel || is_one_consumer_too_many(&why);
-            Some(Happening::Lost(is_news.then_some(why)))
-        } else if !self.is_open() {
-            Some(Happening::Lost(None))
+        if next.is_some() || !self.is_open() {
+            let why = next.and_then(lapin::Result::err);
+            Some(Happening::Lost(why.and_then(|why| self.reason(why))))
         } else if cancelled {
             None
         } else {
             Some(Happening::CancelledByBroker(consumer))
         }
+    }
+
+    /// Why the broker closed the channel, such as a `consumer_timeout`. Whoever keeps the connection reports its end, but for one consumer
+    /// too many.
+    fn reason(&self, why: lapin::Error) -> Option<Error> {
+        let is_of_channel = matches!(
+            why.kind(),
+            lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_))
+        );
+        let why = refusal(&Doing::Consuming(self.queue.as_str()), why);
+        (is_of_channel || is_one_consumer_too_many(&why)).then_some(why)
     }
 
     fn answered(&mut self, answer: Answer) -> Option<Happening> {
