@@ -1,14 +1,29 @@
 //! Keeps the password out of lapin's log lines. At TRACE lapin logs every frame that it sends, and one of them contains the password
 //! (`connection.start-ok`), as a list of bytes.
 //!
+//! Also leaves out two kinds of lapin's errors that are none: a channel that the broker closed, which is how it answers whether a queue exists
+//! and of which type it is, and the end of a socket that we closed. Both reach us as errors of the call that they concern, and we report them
+//! where they matter. A program that listens at DEBUG or TRACE gets them.
+//!
 //! lapin works in a thread of its own, and in tasks on our runtime. Both get a subscriber that passes everything on to the program's
-//! subscriber, except those lines. A program that does not listen at TRACE pays nothing: then there is no such subscriber.
+//! subscriber, except those lines. Without a subscriber there is no such subscriber either.
 
-use std::cell::RefCell;
+use std::{
+    cell::RefCell,
+    fmt::{self, Write as _},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tracing::{
-    Dispatch, Event, Level, Metadata, Subscriber, dispatcher, instrument::WithSubscriber,
-    level_filters::LevelFilter, span, subscriber::Interest,
+    Dispatch, Event, Level, Metadata, Subscriber, dispatcher,
+    field::{Field, Visit},
+    instrument::WithSubscriber,
+    level_filters::LevelFilter,
+    span,
+    subscriber::Interest,
 };
 
 thread_local! {
@@ -21,10 +36,21 @@ thread_local! {
 pub(super) struct Discretion(Option<Dispatch>);
 
 impl Discretion {
-    /// For a connection that is about to begin.
-    pub(super) fn now() -> Self {
-        let listened = LevelFilter::current() >= LevelFilter::TRACE;
-        Self(listened.then(|| Dispatch::new(Discreet(dispatcher::get_default(Dispatch::clone)))))
+    /// For a connection that is about to begin. `is_cut` says whether we have closed its socket.
+    pub(super) fn now(is_cut: Arc<AtomicBool>) -> Self {
+        let level = LevelFilter::current();
+        let hides = match level {
+            LevelFilter::OFF | LevelFilter::DEBUG => None,
+            LevelFilter::TRACE => Some(Hidden::Frames),
+            _ => Some(Hidden::ExpectedErrors(is_cut)),
+        };
+        Self(hides.map(|hidden| {
+            Dispatch::new(Discreet {
+                programs: dispatcher::get_default(Dispatch::clone),
+                hidden,
+                level,
+            })
+        }))
     }
 
     /// Applies to this thread from now on, until it ends.
@@ -45,7 +71,51 @@ impl Discretion {
     }
 }
 
-struct Discreet(Dispatch);
+/// What is not passed on.
+enum Hidden {
+    Frames,
+    ExpectedErrors(Arc<AtomicBool>),
+}
+
+struct Discreet {
+    programs: Dispatch,
+    hidden: Hidden,
+    /// The finest level that anybody listened at when the connection began.
+    level: LevelFilter,
+}
+
+impl Discreet {
+    fn hides_all(&self, metadata: &Metadata<'_>) -> bool {
+        matches!(self.hidden, Hidden::Frames) && tells_frames(metadata)
+    }
+
+    fn hides(&self, event: &Event<'_>) -> bool {
+        let metadata = event.metadata();
+        match &self.hidden {
+            Hidden::Frames => tells_frames(metadata),
+            Hidden::ExpectedErrors(is_cut) => {
+                *metadata.level() == Level::ERROR
+                    && metadata.target().starts_with("lapin")
+                    && (is_cut.load(Ordering::Relaxed) || is_of_a_closed_channel(event))
+            }
+        }
+    }
+}
+
+/// Whether the line says that the broker closed a channel.
+fn is_of_a_closed_channel(event: &Event<'_>) -> bool {
+    struct Said(String);
+    impl Visit for Said {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            if field.name() == "message" {
+                let _ = write!(self.0, "{value:?}"); // a text takes everything
+            }
+        }
+    }
+    let mut said = Said(String::new());
+    event.record(&mut said);
+    said.0 == "Channel closed"
+}
 
 /// Whether a line of this kind may contain a whole frame.
 fn tells_frames(metadata: &Metadata<'_>) -> bool {
@@ -54,48 +124,53 @@ fn tells_frames(metadata: &Metadata<'_>) -> bool {
 
 impl Subscriber for Discreet {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if tells_frames(metadata) {
+        if self.hides_all(metadata) {
             Interest::never()
         } else {
-            self.0.register_callsite(metadata)
+            self.programs.register_callsite(metadata)
         }
     }
 
+    /// Without a hint, all levels would be turned on for the whole program.
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        !tells_frames(metadata) && self.0.enabled(metadata)
+        !self.hides_all(metadata) && self.programs.enabled(metadata)
     }
 
     fn new_span(&self, attributes: &span::Attributes<'_>) -> span::Id {
-        self.0.new_span(attributes)
+        self.programs.new_span(attributes)
     }
 
     fn record(&self, span: &span::Id, values: &span::Record<'_>) {
-        self.0.record(span, values);
+        self.programs.record(span, values);
     }
 
     fn record_follows_from(&self, span: &span::Id, follows: &span::Id) {
-        self.0.record_follows_from(span, follows);
+        self.programs.record_follows_from(span, follows);
     }
 
     fn event(&self, event: &Event<'_>) {
-        if !tells_frames(event.metadata()) {
-            self.0.event(event);
+        if !self.hides(event) {
+            self.programs.event(event);
         }
     }
 
     fn enter(&self, span: &span::Id) {
-        self.0.enter(span);
+        self.programs.enter(span);
     }
 
     fn exit(&self, span: &span::Id) {
-        self.0.exit(span);
+        self.programs.exit(span);
     }
 
     fn clone_span(&self, id: &span::Id) -> span::Id {
-        self.0.clone_span(id)
+        self.programs.clone_span(id)
     }
 
     fn try_close(&self, id: span::Id) -> bool {
-        self.0.try_close(id)
+        self.programs.try_close(id)
     }
 }

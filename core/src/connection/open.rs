@@ -84,7 +84,7 @@ impl Connection {
                 ShortString::from("version"),
                 env!("CARGO_PKG_VERSION").into(),
             );
-        let discretion = Discretion::now();
+        let discretion = Discretion::now(Arc::clone(&lifeline.0.is_cut));
         let connecting = lapin::Connection::connector(
             uri(address, login),
             Kit::runtime(tokio::runtime::Handle::current(), discretion.clone()),

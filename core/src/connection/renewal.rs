@@ -195,7 +195,12 @@ impl Renewal {
         let user = login.user.clone();
         let updated = connection.update_secret(login.secret.into(), "renewed".into());
         // lapin logs the command where it is called.
-        match timeout(ANSWER, Discretion::now().of(updated)).await {
+        match timeout(
+            ANSWER,
+            Discretion::now(std::sync::Arc::default()).of(updated),
+        )
+        .await
+        {
             Ok(Ok(())) => Ok(()),
             Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address, &user), why)),
             Err(_) => Err(Error::new(

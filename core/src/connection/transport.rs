@@ -8,7 +8,10 @@ use std::{
     io,
     net::{Shutdown, SocketAddr},
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -58,6 +61,8 @@ pub(super) struct GuardedStream {
 /// What we keep while lapin owns the stream.
 pub(super) struct Lifeline {
     socket: std::net::TcpStream,
+    /// Whether we have closed it.
+    pub(super) is_cut: Arc<AtomicBool>,
     gone: watch::Receiver<()>,
     pub(super) mended: Arc<MendedLog>,
     server: Arc<OnceLock<FieldTable>>,
@@ -66,6 +71,7 @@ pub(super) struct Lifeline {
 impl Lifeline {
     /// Closes the socket. Unlike AMQP's close, this cannot hang on a stalled or blocked connection.
     pub(super) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
         // An error means that the socket is already closed.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
@@ -163,6 +169,7 @@ pub(super) async fn open(
     let greeting = Greeting::default();
     let lifeline = Lifeline {
         socket: lifeline,
+        is_cut: Arc::default(),
         gone,
         mended: Arc::clone(sanitiser.log()),
         server: Arc::clone(&greeting.server),
