@@ -33,6 +33,13 @@ pub(crate) struct Capabilities {
     pub(crate) queues_sleep: bool,
     /// Every queue that is not a stream refuses to be consumed from an offset. LavinMQ makes an ordinary consumer.
     pub(crate) refuses_offsets: bool,
+    /// A declaration with arguments that no queue type takes creates nothing, and its refusal names the type that the queue would have (84).
+    /// LavinMQ ignores arguments that it does not know.
+    pub(crate) tells_default_type: bool,
+    /// A declaration without `x-queue-type` equals one that names the default type (18): RabbitMQ 4.0.
+    pub(crate) fills_in_default_type: bool,
+    /// A refusal that is longer than 255 bytes and not ASCII is cut, not an error that closes the connection (85): RabbitMQ before 4.0.
+    pub(crate) cuts_long_refusals: bool,
 }
 
 /// The delivery limit of quorum queues since RabbitMQ 4.0.
@@ -51,6 +58,9 @@ impl Capabilities {
         nack_is_uncounted: false,
         queues_sleep: true,
         refuses_offsets: false,
+        tells_default_type: false,
+        fills_in_default_type: false,
+        cuts_long_refusals: true,
     };
 
     /// LavinMQ 2: one type of queue, besides streams. It counts deliveries only with an `x-delivery-limit`, for reject and nack alike, and
@@ -83,6 +93,9 @@ impl Capabilities {
             nack_is_uncounted: v4_3,
             queues_sleep: !v4_0,
             refuses_offsets: true,
+            tells_default_type: server.at_least(3, 10),
+            fills_in_default_type: v4_0,
+            cuts_long_refusals: !v4_0,
         }
     }
 }
@@ -109,6 +122,8 @@ mod tests {
         let new = of("RabbitMQ", "4.3.6");
         assert!(new.delays_returns && new.nack_is_uncounted && new.loops_look_redelivered);
         assert!(!new.runs_delayed_exchange && !new.counts_hold_rounds && !new.queues_sleep);
+        assert!(old.cuts_long_refusals && !middle.cuts_long_refusals && !new.cuts_long_refusals);
+        assert!(!old.fills_in_default_type && middle.fills_in_default_type);
         assert_eq!(new.delivery_limit, Some(20));
         assert!(
             [old, middle, new]

@@ -43,6 +43,50 @@ impl fmt::Display for Doing<'_> {
     }
 }
 
+impl Doing<'_> {
+    /// The queue or exchange that a refusal would name.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Declaring(name)
+            | Self::Looking(name)
+            | Self::Exchange(name)
+            | Self::Binding(name)
+            | Self::Consuming(name) => Some(name),
+            Self::Connecting(..) | Self::Opening | Self::Publishing | Self::Settling => None,
+        }
+    }
+}
+
+/// All that RabbitMQ says when it fails to say why it refuses something.
+const UNSAID: &str = "INTERNAL_ERROR";
+
+/// How long the text of a refusal may be, in bytes.
+const LONGEST_TEXT: usize = 255;
+
+/// Whether RabbitMQ 4 can say that there is no queue or exchange of this name in this virtual host. If the text would be too long and is not
+/// ASCII, it closes the connection instead (`docs/broker-facts.md`, 85).
+pub(crate) fn can_be_said_to_be_missing(name: &str, vhost: &str) -> bool {
+    let text = "NOT_FOUND - no exchange '' in vhost ''".len() + name.len() + vhost.len();
+    text <= LONGEST_TEXT || name.is_ascii() && vhost.is_ascii()
+}
+
+/// Whether a refusal that names this queue or exchange may be too long. A refusal of other arguments is longer than that of a missing queue,
+/// by both values.
+fn may_be_too_long_to_say(name: &str) -> bool {
+    const WITH_VALUES: usize = 40;
+    !name.is_ascii() && name.len() >= WITH_VALUES
+}
+
+fn too_long_to_say(doing: &Doing<'_>) -> (ErrorKind, String) {
+    (
+        ErrorKind::TooLarge,
+        format!(
+            "the broker closed the connection while {doing}: {UNSAID}. RabbitMQ 4 does so if a queue or exchange with a long name that is not \
+             ASCII is missing or differs, because its answer would be longer than {LONGEST_TEXT} bytes; use a shorter name, or ASCII"
+        ),
+    )
+}
+
 /// Whether a limit of connections was reached. The text may also contain the name of a virtual host.
 fn is_a_limit(text: &str) -> bool {
     text.contains("connection limit (") && text.contains(") is reached")
@@ -106,6 +150,11 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                         ErrorKind::Unreachable,
                         format!("the broker cannot serve this yet while {doing}: {text}"),
                     )
+                }
+                AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR)
+                    if text == UNSAID && doing.name().is_some_and(may_be_too_long_to_say) =>
+                {
+                    too_long_to_say(doing)
                 }
                 // Frames for a channel that the broker had closed already, often another channel of ours.
                 AMQPErrorKind::Hard(
@@ -396,6 +445,8 @@ fn escaped(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lapin::protocol::AMQPError;
+
     use super::*;
 
     #[test]
@@ -446,6 +497,37 @@ mod tests {
         let error = refusal(&Doing::Opening, Cause::ChannelsLimitReached.into());
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("channel_max"), "{error}");
+    }
+
+    #[test]
+    fn what_a_broker_fails_to_say_is_told_with_its_cause() {
+        let said = |doing: &Doing<'_>| {
+            let said = AMQPError::new(AMQPHardError::INTERNALERROR.into(), UNSAID.into());
+            refusal(doing, Cause::ProtocolError(said).into())
+        };
+        let long = "ä".repeat(110);
+        for doing in [
+            Doing::Looking(&long),
+            Doing::Exchange(&long),
+            Doing::Declaring(&long),
+        ] {
+            let error = said(&doing);
+            assert_eq!(error.kind(), ErrorKind::TooLarge);
+            assert!(error.to_string().contains("use a shorter name"), "{error}");
+            assert!(!error.is_transient());
+        }
+        let ascii = "a".repeat(220);
+        for doing in [Doing::Looking("ä"), Doing::Looking(&ascii), Doing::Opening] {
+            assert_eq!(said(&doing).kind(), ErrorKind::Broker);
+        }
+        assert!(can_be_said_to_be_missing(&"ä".repeat(108), "/"));
+        assert!(!can_be_said_to_be_missing(&long, "/"));
+        assert!(!can_be_said_to_be_missing(
+            &"ä".repeat(100),
+            "a virtual host of its own"
+        ));
+        assert!(can_be_said_to_be_missing(&ascii, "/"));
+        assert!(!can_be_said_to_be_missing(&ascii, "ä"));
     }
 
     #[test]

@@ -23,9 +23,9 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::look,
+    connection::{can_be_said_to_be_missing, look},
     publish::Job,
-    retry::{Origin, Outcome, Policy, Rule},
+    retry::{MAX_DELAY, Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
     topology::{self, Detour, Waits, check_waiting},
 };
@@ -91,6 +91,7 @@ impl Retrier {
         let options = Consumer::new(queue).dlx(true);
         options.validate()?;
         check_waiting(client.server(), client.options().queue_type)?;
+        check_name(&client, &options.queue)?;
         let waits = Waits::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
@@ -310,6 +311,21 @@ impl Retrier {
         }
         Ok(decision)
     }
+}
+
+/// Refuses a queue if the broker could not say that it, or a queue made for it, is missing: each question would cost a connection.
+fn check_name(client: &Client, queue: &str) -> Result<()> {
+    let longest = topology::waiting_queue(queue, MAX_DELAY);
+    if client.server().capabilities().cuts_long_refusals
+        || can_be_said_to_be_missing(&longest, client.addresses().vhost())
+    {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::TooLarge,
+        "the name of its queue is not ASCII and so long that RabbitMQ 4 cannot say whether the waiting and parking queues made for it exist; \
+         use a shorter name, or ASCII",
+    ))
 }
 
 impl fmt::Debug for Retrier {

@@ -84,9 +84,15 @@ pub(crate) async fn apply_some(
         connection,
         channel: None,
         told: None,
+        asked: None,
         services: None,
     };
     let mut findings = Vec::with_capacity(items.len());
+    if mode == Mode::Apply
+        && let Some(work) = items.iter().find(|item| item.is_work_queue())
+    {
+        broker.refuse_early(work).await?;
+    }
     for item in items {
         let found = match item {
             Item::Queue {
@@ -193,9 +199,15 @@ impl Sought<'_> {
                  `dlx` makes a quorum queue instead"
             );
         }
+        is_a_stream(queue)
+    }
+
+    fn would_be_a_stream(&self) -> String {
         format!(
-            "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
-             every reader; use a quorum or classic queue, for example one that is bound to the same exchange"
+            "the queue `{}` does not exist, and would be created as a stream, because `work_queue` names no type and the default queue type \
+             is stream; a stream cannot be a work queue. Nothing was created. Add `\"x-queue-type\": \"quorum\"` or `\"classic\"` to \
+             `work_queue`, and let everyone who declares the queue do the same",
+            self.queue
         )
     }
 
@@ -220,6 +232,36 @@ impl Sought<'_> {
     }
 }
 
+const TYPE: &str = "x-queue-type";
+
+fn is_a_stream(queue: &str) -> String {
+    format!(
+        "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
+         every reader; use a quorum or classic queue, for example one that is bound to the same exchange"
+    )
+}
+
+/// Whether another connection uses the queue exclusively, so that no permission would help.
+fn is_locked(error: &Error) -> bool {
+    error.to_string().contains("RESOURCE_LOCKED")
+}
+
+/// The queue type that a refused argument names: `invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue`. The
+/// names of the queue and the virtual host, which may contain anything, come before it.
+fn type_in(refusal: &str) -> Option<Kind> {
+    let (_, named) = refusal.rsplit_once("of queue type ")?;
+    let is = |kind: &str| named.starts_with(kind);
+    if is("rabbit_classic_queue") {
+        Some(Kind::Classic)
+    } else if is("rabbit_quorum_queue") {
+        Some(Kind::Quorum)
+    } else if is("rabbit_stream_queue") {
+        Some(Kind::Stream)
+    } else {
+        None
+    }
+}
+
 fn no_exchange(exchange: &str) -> Error {
     Error::new(
         ErrorKind::QueueNotFound,
@@ -235,6 +277,8 @@ struct Broker<'a> {
     channel: Option<OpenChannel>,
     /// The type of the queue, if the broker told it.
     told: Option<QueueType>,
+    /// The queue whose type was asked last, and the answer.
+    asked: Option<(String, Option<Kind>)>,
     /// How many services consume the queue.
     services: Option<u32>,
 }
@@ -248,6 +292,27 @@ impl Broker<'_> {
         self.channel
             .as_ref()
             .ok_or_else(|| Error::new(ErrorKind::ConnectionLost, "the connection was lost"))
+    }
+
+    /// Refuses a work queue that cannot be used before anything is created for it: a stream, and a queue that another connection uses
+    /// exclusively.
+    async fn refuse_early(&mut self, work: &Item) -> Result<()> {
+        let queue = work.name();
+        let wire = name(queue)?;
+        match look(self.channel().await?.lapin(), wire).await {
+            Ok(_) => {
+                let kind = self.asked_for_its_type(queue).await?;
+                self.told = None; // the next item is another
+                if kind == Some(Kind::Stream) {
+                    return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(()),
+            // RabbitMQ 4.3 requires a permission to look; the declaration names it.
+            Err(error) if error.kind() == ErrorKind::AccessRefused && !is_locked(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn queue(&mut self, sought: Sought<'_>, mode: Mode) -> Result<Status> {
@@ -300,11 +365,18 @@ impl Broker<'_> {
                 _ => Err(sought.is_missing()),
             };
         }
+        let mut sought = sought;
+        if !present {
+            self.name_the_type(&mut sought).await?;
+        }
         match self.declare(&sought, present).await {
             Ok(()) if present => Ok(Status::Present),
             Ok(()) => {
-                if sought.is_work_queue {
-                    self.asked_for_its_type(queue).await?;
+                // What was created may be another's, of another type.
+                if sought.is_work_queue
+                    && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
+                {
+                    return Err(Error::new(ErrorKind::Mismatch, sought.is_a_stream()));
                 }
                 Ok(Status::Created)
             }
@@ -312,6 +384,52 @@ impl Broker<'_> {
                 Ok(Status::Differs(error.to_string()))
             }
             Err(error) => Err(sought.with_way_out(error)),
+        }
+    }
+
+    /// Adds the queue type if the user's arguments do not name one, so that a virtual host whose default type is `stream` creates none.
+    async fn name_the_type(&mut self, sought: &mut Sought<'_>) -> Result<()> {
+        let kind = ShortString::from(TYPE);
+        /// With a longer name, the type would be cut off the refusal.
+        const LONGEST: usize = 100;
+        let capabilities = self.connection.server().capabilities();
+        if sought.arguments.contains_key(TYPE)
+            || !capabilities.tells_default_type
+            || sought.queue.len() > LONGEST
+        {
+            return Ok(());
+        }
+        let named = match self.default_type(sought.queue).await? {
+            Some(Kind::Stream) => {
+                return Err(Error::new(ErrorKind::Mismatch, sought.would_be_a_stream()));
+            }
+            Some(Kind::Quorum) => QueueType::Quorum,
+            // Before 4.0, whoever declares the queue without a type would be refused.
+            Some(Kind::Classic) if capabilities.fills_in_default_type => QueueType::Classic,
+            Some(Kind::Classic) | None => return Ok(()),
+        };
+        let named = AMQPValue::LongString(named.as_str().into());
+        sought.arguments.insert(kind, named);
+        Ok(())
+    }
+
+    /// The type of a queue that is declared without one: the virtual host's or node's default. No type takes both arguments of this
+    /// declaration, so that nothing is created, and the refusal names the type. `None` if it does not.
+    async fn default_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+        let mut impossible = FieldTable::default();
+        impossible.insert("x-max-age".into(), AMQPValue::LongString("1D".into())); // streams only
+        impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(1)); // no streams
+        let durable = QueueDeclareOptions {
+            durable: true,
+            ..QueueDeclareOptions::default()
+        };
+        let wire = name(queue)?;
+        let channel = self.channel().await?.lapin();
+        let declared = channel.queue_declare(wire, durable, impossible);
+        match ask(Doing::Declaring(queue), declared).await {
+            Err(error) if error.is_transient() => Err(error),
+            Err(error) => Ok(type_in(&error.to_string())),
+            Ok(_) => Ok(None),
         }
     }
 
@@ -376,18 +494,30 @@ impl Broker<'_> {
 
     /// The type of a queue, if it can be found out. A user who may not read it gets a refusal when consuming.
     async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+        if let Some((asked, kind)) = &self.asked
+            && asked == queue
+        {
+            let kind = *kind;
+            self.tell(kind);
+            return Ok(kind);
+        }
         let wire = name(queue)?;
         let connection = self.connection;
         let kind = match kind_of(connection, self.channel().await?.lapin(), wire).await {
             Err(error) if error.kind() == ErrorKind::AccessRefused => None,
             answer => answer?,
         };
+        self.asked = Some((queue.to_owned(), kind));
+        self.tell(kind);
+        Ok(kind)
+    }
+
+    fn tell(&mut self, kind: Option<Kind>) {
         match kind {
             Some(Kind::Classic) => self.told = Some(QueueType::Classic),
             Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
             Some(Kind::Stream) | None => {}
         }
-        Ok(kind)
     }
 
     async fn exchange(

@@ -39,8 +39,8 @@ pub enum WorkQueue {
     /// Create it durable and of this type. Messages that RabbitMQ itself gives up on (delivery limit, expiry, rejection by other consumers)
     /// go to the parking queue. Text form: `quorum` or `classic`.
     Type(QueueType),
-    /// Create it durable, with exactly these arguments plus those that the strategy needs. Without `x-queue-type` it has the broker's
-    /// default type. Text form: a JSON object, `{}` for no arguments.
+    /// Create it durable, with exactly these arguments plus those that the strategy needs. Without `x-queue-type` it has the default
+    /// type of the virtual host. If that is `stream`, nothing is created ([`ErrorKind::Mismatch`]). Text form: a JSON object, `{}` for no arguments.
     Arguments(Vec<(String, Argument)>),
     /// Never create it. Until somebody else declares it, subscribing returns [`ErrorKind::QueueNotFound`]. Text form: `existing`.
     Existing,

@@ -2,7 +2,8 @@
 
 use retryrmq::{Argument, ErrorKind, QueueType, Strategy, WorkQueue, types::FieldTable};
 use retryrmq_harness::{
-    Version, eventually, lapin::options::QueueDeclareOptions, on_brokers, on_every_broker,
+    Version, Vhost, eventually, lapin::options::QueueDeclareOptions, on_brokers, on_every_broker,
+    on_every_broker_where,
 };
 
 use crate::stage::{
@@ -242,5 +243,118 @@ async fn an_existing_one_is_compared_only_where_the_strategy_needs_arguments() {
             consumer(strategy, "existing").subscribe().await.unwrap();
         }
     })
+    .await;
+}
+
+/// Without a type in its arguments it has the virtual host's default type, which may be one that cannot be a work queue.
+#[tokio::test]
+async fn without_a_type_it_is_of_the_default_type_and_never_a_stream() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            for kind in retryrmq_harness::QueueType::ALL {
+                let vhost = Vhost::with_default_queue_type(&broker, kind).await;
+                let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+                let consumer = client
+                    .consumer(QUEUE)
+                    .dlx(true)
+                    .retry(policy("fixed(1s)"))
+                    .work_queue("{}".parse().unwrap());
+                let subscription = consumer.subscribe().await.unwrap();
+                for queue in vhost.queues().await {
+                    let expected = if queue.name() == QUEUE {
+                        kind.as_str()
+                    } else {
+                        "quorum"
+                    };
+                    assert_eq!(queue.kind(), expected, "{}", queue.name());
+                }
+                assert!(
+                    declares(&amqp, table([])).await,
+                    "as a publisher declares it"
+                );
+                subscription.close();
+                subscription.wait_closed().await.unwrap();
+            }
+            let vhost = Vhost::with_default_stream(&broker).await;
+            let client = connect(&vhost).await;
+            let consumer = |said: &str| {
+                client
+                    .consumer(QUEUE)
+                    .dlx(true)
+                    .retry(policy("fixed(1s)"))
+                    .work_queue(said.parse().unwrap())
+            };
+            let error = consumer("{}").subscribe().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+            let words = error.to_string();
+            assert!(words.contains("default queue type is stream"), "{words}");
+            assert!(words.contains("x-queue-type"), "{words}");
+            assert!(vhost.queue(QUEUE).await.is_none(), "it was not created");
+            let named = r#"{"x-queue-type": "classic"}"#;
+            let subscription = consumer(named).subscribe().await.unwrap();
+            for queue in vhost.queues().await {
+                let expected = if queue.name() == QUEUE {
+                    "classic"
+                } else {
+                    "quorum"
+                };
+                assert_eq!(queue.kind(), expected, "{}", queue.name());
+            }
+            subscription.close();
+            subscription.wait_closed().await.unwrap();
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_made_for_one_that_cannot_be_used() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
+        let exclusive = QueueDeclareOptions {
+            exclusive: true,
+            ..QueueDeclareOptions::default()
+        };
+        let kind = |kind: &str| table([("x-queue-type", crate::stage::text(kind))]);
+        for (queue, options, kind, expected) in [
+            ("own", exclusive, kind("classic"), ErrorKind::AccessRefused),
+            ("log", durable(), kind("stream"), ErrorKind::Mismatch),
+        ] {
+            let declared = amqp.channel().queue_declare(queue.into(), options, kind);
+            declared.await.unwrap();
+            let consumer = client.consumer(queue).dlx(true).retry(policy("fixed(1s)"));
+            let error = consumer.subscribe().await.unwrap_err();
+            assert_eq!(error.kind(), expected, "{error}");
+            let made: Vec<_> = vhost.queues().await;
+            let made = made.iter().map(retryrmq_harness::QueueInfo::name);
+            let made: Vec<_> = made.filter(|name| !["own", "log"].contains(name)).collect();
+            assert!(made.is_empty(), "{made:?}");
+        }
+    })
+    .await;
+}
+
+/// RabbitMQ 4 closes the connection where it would have to say so.
+#[tokio::test]
+async fn a_name_that_the_broker_cannot_say_is_refused_with_the_reason() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let vhost = broker.vhost().await;
+            let client = connect(&vhost).await;
+            let long = "ä".repeat(115);
+            let consumer = client.consumer(&long).dlx(true).retry(policy("fixed(1s)"));
+            let error = consumer.subscribe().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+            assert!(error.to_string().contains("use a shorter name"), "{error}");
+            let error = client.parked(&long).browse().await.err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+            let error = client.retrier(&long).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+            assert!(vhost.queues().await.is_empty(), "nothing was made");
+        },
+    )
     .await;
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use retryrmq_harness::{
-    Broker, Node, Permissions, Policy, QueueType, eventually,
+    Broker, Node, Permissions, Policy, QueueType, Version, eventually,
     lapin::{options::BasicRejectOptions, types::FieldTable},
     on_brokers, on_brokers_where,
 };
@@ -323,5 +323,35 @@ async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
             .await;
         }
     })
+    .await;
+}
+
+/// RabbitMQ 4 closes the connection at each question for a missing queue of such a name.
+#[tokio::test]
+async fn what_died_in_a_queue_that_cannot_be_asked_for_is_parked_for_the_intake() {
+    on_brokers_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
+            let long = "ä".repeat(115);
+            for queue in [long.as_str(), "orders"] {
+                declare(&amqp, queue, QueueType::Classic, false).await;
+            }
+            let replica = Replica::start(&vhost, Some(file.path())).await;
+            amqp.publish_with(&long, "x", id("long")).await;
+            amqp.publish_with("orders", "x", id("short")).await;
+            let _long = Native::start(&vhost, &long, |_| false).await;
+            let _orders = Native::start(&vhost, "orders", |_| false).await;
+            let parked = take(&amqp, INTAKE_PARKED, 1).await.remove(0);
+            assert_eq!(parked.id(), Some("long"));
+            let error = parked.header_text("x-retry-error").unwrap();
+            assert!(error.contains("use a shorter name"), "{error}");
+            take(&amqp, "orders.retry.3600000", 1).await;
+            assert_eq!(amqp.depth(INTAKE).await, Some(0));
+            assert_eq!(replica.page("/readyz").await.0, 200);
+        },
+    )
     .await;
 }
