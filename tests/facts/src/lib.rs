@@ -11,12 +11,14 @@ mod deaths;
 #[cfg(test)]
 mod documentation;
 mod fields;
+mod marker;
 mod refusal;
 mod sample;
 mod stage;
 
 pub use deaths::{Death, deaths};
 pub use fields::{array, count, header, headers, int, string, table};
+pub use marker::{declare_marker, delete_unbound_marker, look_for_marker, mark};
 pub use refusal::{closed, code, refusal};
 pub use sample::every_property;
 pub use stage::{

@@ -1,9 +1,10 @@
 //! What happens where an exchange, or its type, is missing.
 
-use lapin::ExchangeKind;
-use lapin::options::ExchangeDeclareOptions;
+use lapin::options::{BasicPublishOptions, ExchangeDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, ExchangeKind};
 use retryrmq_facts::*;
-use retryrmq_harness::{Version, on_every_broker};
+use retryrmq_harness::{QueueType, Version, on_every_broker};
 
 /// Fact 33. The core asks for it only where nothing else uses the connection.
 #[tokio::test]
@@ -53,6 +54,68 @@ async fn an_exchange_type_that_is_missing_costs_the_whole_connection_on_3_10() {
             )
         );
         assert_eq!(amqp.connection().status().connected(), !old);
+    })
+    .await;
+}
+
+/// Fact 84. The core believes that a queue is old if its marker is bound, and only then.
+#[tokio::test]
+async fn an_exchange_that_is_bound_to_a_queue_goes_with_it_and_tells_whether_it_is_bound() {
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let name = vhost.name();
+        for kind in QueueType::ALL {
+            let queue = format!("marked-{kind}");
+            amqp.declare(&queue, kind).await;
+            mark(&amqp, &queue).await;
+            let (code, text) = refusal(delete_unbound_marker(&amqp, &queue).await);
+            let in_use =
+                format!("PRECONDITION_FAILED - exchange '{queue}' in vhost '{name}' in use");
+            assert_eq!((code, text), (406, in_use));
+            let channel = amqp.new_channel().await;
+            let (options, properties) =
+                (BasicPublishOptions::default(), BasicProperties::default());
+            let _ = channel
+                .basic_publish(queue.as_str().into(), "".into(), options, b"", properties)
+                .await;
+            closed(&channel).await;
+            assert_eq!(
+                amqp.depth(&queue).await,
+                Some(0),
+                "no client may publish to it"
+            );
+            amqp.delete(&queue).await;
+            let (code, _) = refusal(look_for_marker(&amqp, &queue).await);
+            assert_eq!(code, 404, "it has gone with the {kind} queue");
+
+            // A queue of the same name has none; one that was never bound stays, and says so when it is deleted.
+            declare_marker(&amqp, &queue).await.unwrap();
+            amqp.declare(&queue, kind).await;
+            amqp.delete(&queue).await;
+            look_for_marker(&amqp, &queue).await.unwrap();
+            delete_unbound_marker(&amqp, &queue).await.unwrap();
+            let (code, _) = refusal(look_for_marker(&amqp, &queue).await);
+            assert_eq!(code, 404);
+            delete_unbound_marker(&amqp, &queue).await.unwrap(); // one that is missing counts as deleted
+        }
+        // An exchange of somebody else.
+        let options = ExchangeDeclareOptions {
+            durable: true,
+            ..Default::default()
+        };
+        amqp.channel()
+            .exchange_declare(
+                "other".into(),
+                ExchangeKind::Fanout,
+                options,
+                FieldTable::default(),
+            )
+            .await
+            .unwrap();
+        let (code, text) = refusal(declare_marker(&amqp, "other").await);
+        assert_eq!(code, 406);
+        assert!(text.contains("inequivalent arg 'auto_delete'"), "{text}");
     })
     .await;
 }

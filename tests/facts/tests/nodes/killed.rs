@@ -13,7 +13,7 @@ const YOUNG: Duration = Duration::from_millis(600);
 /// Longer than a restart takes, so that the delay is survived and not merely outlived.
 const DELAY: Duration = Duration::from_secs(12);
 
-/// Facts 9, 10, 41 and 42, in one life of a node because a restart is what takes time.
+/// Facts 9, 10, 41, 42 and 84, in one life of a node because a restart is what takes time.
 #[tokio::test]
 async fn what_a_killed_broker_remembers() {
     on_brokers_where(Broker::is_controllable, |broker| async move {
@@ -29,6 +29,8 @@ async fn what_a_killed_broker_remembers() {
         fill_old(&amqp).await;
         let young = kill_with_young_queues(&node, &vhost).await;
         young_quorum_queues_are_empty_and_all_others_are_not(&vhost, &young).await;
+        old_queues_are_safe_right_after_a_restart(&node, &vhost).await;
+        markers_are_kept_and_go_with_their_queues(&vhost.connect().await).await;
         classic_queues_say_redelivered_of_everything(&vhost).await;
         delays_are_kept(&vhost, delays_since).await;
     })
@@ -55,6 +57,22 @@ async fn fill_old(amqp: &Amqp) {
     sleep(SAFE_AGE).await;
     for queue_type in QueueType::ALL {
         amqp.publish(&format!("old-{queue_type}"), "").await;
+        mark(amqp, &format!("old-{queue_type}")).await;
+    }
+    sleep(SAFE_AGE).await; // Mnesia writes it to disk later
+}
+
+/// Fact 84.
+async fn markers_are_kept_and_go_with_their_queues(amqp: &Amqp) {
+    for queue_type in QueueType::ALL {
+        let queue = format!("old-{queue_type}");
+        assert_eq!(
+            code(delete_unbound_marker(amqp, &queue).await),
+            406,
+            "{queue}"
+        );
+        amqp.delete(&queue).await;
+        assert_eq!(code(look_for_marker(amqp, &queue).await), 404, "{queue}");
     }
 }
 
@@ -77,6 +95,28 @@ async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
         }
     }
     panic!("this machine is too slow to kill a broker within {YOUNG:?}");
+}
+
+/// Facts 9 and 84: what makes a queue old is not forgotten with its broker.
+async fn old_queues_are_safe_right_after_a_restart(node: &Node, vhost: &Vhost) {
+    let amqp = vhost.connect().await;
+    for queue_type in QueueType::ALL {
+        amqp.publish(&format!("old-{queue_type}"), "second").await;
+    }
+    node.kill().await;
+    node.start().await;
+    let amqp = vhost.connect().await;
+    for queue_type in QueueType::ALL {
+        let queue = format!("old-{queue_type}");
+        let messages = [
+            hold(amqp.channel(), &queue).await,
+            hold(amqp.channel(), &queue).await,
+        ];
+        assert!(
+            messages.iter().any(|message| message.data == b"second"),
+            "{queue}"
+        );
+    }
 }
 
 /// Fact 9.
