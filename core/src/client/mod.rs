@@ -366,6 +366,7 @@ impl Client {
         // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
+        waits.look_for_marker(&routing_key);
         let connection = self.0.publisher.connection().await?;
         let sent = Instant::now();
         let published = self
@@ -584,6 +585,11 @@ impl Client {
                  first, and one whose queue may be deleted with its last consumer takes one message at a time; allow two"
             );
         }
+    }
+
+    /// The consuming connection, if it is open now.
+    pub(crate) fn consuming_now(&self) -> Option<Arc<Connection>> {
+        self.consuming().connection().now_or_never()?.ok()
     }
 
     pub(crate) fn counters(&self, queue: &str) -> Counters {

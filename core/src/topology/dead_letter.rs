@@ -1,8 +1,8 @@
 //! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does everything; the count is in `x-death`.
 
 use super::{
-    Item, Missing, Plan, QueueType,
-    plan::{self, at_least_once, named, text, waiting_queue},
+    Argument, Item, Missing, Plan, QueueType,
+    plan::{self, at_least_once, named, text, waiting_queue, waits_for},
     scheme::{Route, Scheme, Target, Wait, check_waiting, refused},
 };
 use crate::{Result, connection::Server, retry::Counting};
@@ -14,6 +14,23 @@ pub(super) struct DeadLetter;
 /// In RabbitMQ 4.x, dead-letter rounds add to the delivery count of quorum queues, which has a limit of 20. If other consumers reject
 /// messages of the same queue, their rounds count too. Five are left for crashes.
 const MOST_RETRIES: u32 = 15;
+
+/// The waiting queue to which the work queue of this plan dead-letters, if the broker itself moves what is rejected.
+pub(crate) fn dead_lettered_to(plan: &Plan) -> Option<String> {
+    let work = plan.items.iter().find(|item| item.is_work_queue())?;
+    let Item::Queue {
+        name, arguments, ..
+    } = work
+    else {
+        return None;
+    };
+    arguments.iter().find_map(|(key, value)| match value {
+        Argument::Text(to) if key == "x-dead-letter-routing-key" => {
+            waits_for(name, to).map(|_| to.clone())
+        }
+        _ => None,
+    })
+}
 
 impl Scheme for DeadLetter {
     fn counting(&self, server: &Server) -> Counting {

@@ -4,16 +4,23 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use super::{Mode, Plan, Trials, apply};
+use super::{Finding, Mode, Plan, Status, Trials, apply, marker};
 use crate::{
-    ErrorKind, Result,
+    Error, ErrorKind, Result,
     connection::{Addresses, Connection},
 };
 
 /// Looks for a place of copies, and creates it.
 pub(crate) trait Make: Send + Sync + 'static {
-    /// Looks for a queue, or for an exchange and its binding, and creates what is missing if the mode allows that.
-    fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<()>> + Send;
+    /// Looks for a queue, or for an exchange and its binding, and creates what is missing if the mode allows that. Returns whether it
+    /// created something.
+    fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Whether the marker of a queue is bound.
+    fn is_marked(&self, queue: &str) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Sets the markers of these queues. Returns those that could not be set, and goes no further without the permission.
+    fn mark(&self, queues: Vec<String>) -> impl Future<Output = Vec<(String, Error)>> + Send;
 }
 
 /// Creates queues on the broker.
@@ -45,13 +52,53 @@ impl Maker {
 }
 
 impl Make for Maker {
-    async fn make(&self, plan: Plan, mode: Mode) -> Result<()> {
+    async fn is_marked(&self, queue: &str) -> Result<bool> {
+        let connection = self.connection().await?;
+        let is_marked = marker::is_marked(&connection, queue).await;
+        if let Some(last) = Arc::into_inner(connection) {
+            last.close().await;
+        }
+        is_marked
+    }
+
+    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
+        let mut unmarked = Vec::new();
+        let mut connected = None;
+        for queue in queues {
+            let connection = match connected.take() {
+                Some(connection) => Ok(connection),
+                None => self.connection().await,
+            };
+            let marked = match connection {
+                Ok(connection) => {
+                    let marked = marker::mark(&connection, &queue).await;
+                    connected = Some(connection);
+                    marked
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = marked {
+                let goes_on =
+                    matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::QueueNotFound);
+                unmarked.push((queue, error));
+                if !goes_on {
+                    break;
+                }
+            }
+        }
+        if let Some(last) = connected.and_then(Arc::into_inner) {
+            last.close().await;
+        }
+        unmarked
+    }
+
+    async fn make(&self, plan: Plan, mode: Mode) -> Result<bool> {
         let mut is_first = true;
         loop {
             let connection = self.connection().await?;
-            let mut done = apply(&connection, &plan, mode).await.map(drop);
+            let mut done = apply(&connection, &plan, mode).await;
             if mode == Mode::Apply && done.is_ok() {
-                done = self.trials.check(&connection, &plan).await;
+                done = self.trials.check(&connection, &plan).await.and(done);
             }
             if let Some(last) = Arc::into_inner(connection) {
                 last.close().await;
@@ -61,7 +108,10 @@ impl Make for Maker {
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {
                     is_first = false;
                 }
-                done => return done,
+                done => {
+                    let is_new = |finding: &Finding| finding.status == Status::Created;
+                    return done.map(|findings| findings.iter().any(is_new));
+                }
             }
         }
     }

@@ -7,12 +7,14 @@
 //!      └──────────────────────────────► orders.parked ── replay ────────► orders
 //! ```
 
+mod age;
 mod apply;
 mod dead_letter;
 mod delayed_exchange;
 mod foreign;
 mod lacking;
 mod maker;
+mod marker;
 mod native;
 mod parking;
 mod patience;
@@ -27,8 +29,12 @@ mod unseen;
 mod waits;
 mod work_queue;
 
+#[cfg(test)]
+pub(crate) use age::Age;
+pub(crate) use age::SAFE_AGE;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
+pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use foreign::lacked;
 pub(crate) use lacking::Lacking;
@@ -42,5 +48,5 @@ pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
 pub(crate) use trial::Trials;
 pub(crate) use unseen::warn_of_unseen;
-pub(crate) use waits::{SAFE_AGE, Waits};
+pub(crate) use waits::Waits;
 pub use work_queue::WorkQueue;

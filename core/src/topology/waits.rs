@@ -1,7 +1,7 @@
 //! The waiting and parking queues that are known to exist, and since when each is a safe place.
 //!
 //! ```text
-//!            ensure                    found, or made                    2 s
+//!            ensure                    found, or made          2 s, or its marker
 //! unknown ───────────► being made ─────────────────────► known, young ────────► known, safe
 //!    ▲                     │ ▲                                  │                   │
 //!    │             refused ▼ │ after a pause                    │                   │
@@ -13,7 +13,7 @@
 mod tests;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -24,12 +24,13 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::Instant,
+    time::{Instant, timeout, timeout_at},
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
-    Finding, Item, Mode, Plan, QueueType, Status, Trials,
+    Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status, Trials,
+    age::Age,
     delayed_exchange::{exchange, exchange_and_binding},
     maker::{Make, Maker},
     patience::Patience,
@@ -41,11 +42,11 @@ use crate::{
     connection::{Addresses, Connection},
 };
 
-/// A quorum queue younger than about a second can come back empty after its broker was killed, and lose confirmed messages.
-pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
-
 /// How many queues are looked for or created at a time. One that does not answer holds up only its own messages.
 const AT_A_TIME: usize = 8;
+
+/// How long whoever has waited for a queue to become old also waits until it is marked.
+const MARKING: Duration = Duration::from_secs(1);
 
 /// The waiting and parking queues of one work queue. Each is created once, however many copies ask for it meanwhile.
 pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
@@ -61,19 +62,56 @@ struct Inner<M> {
     /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
     places: Mutex<HashMap<String, Place>>,
     permits: Semaphore,
+    /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.
+    unseen: Mutex<Unmarked>,
+    unmarked: Mutex<Unmarked>,
+}
+
+/// Queues without a marker, whatever their age: the user lacks a permission, or other exchanges have their names.
+#[derive(Default)]
+struct Unmarked {
+    all: bool,
+    some: HashSet<String>,
+}
+
+impl Unmarked {
+    fn has(&self, name: &str) -> bool {
+        self.all || self.some.contains(name)
+    }
+
+    fn refused(&mut self, name: &str, error: &Error) {
+        match error.kind() {
+            ErrorKind::AccessRefused => self.all = true,
+            ErrorKind::Mismatch => {
+                self.some.insert(name.to_owned());
+            }
+            _ => {}
+        }
+        debug!(queue = name, %error, "the marker that the queue is old cannot be used");
+    }
 }
 
 /// What is known of one queue.
 enum Place {
     Known {
-        safe_from: Instant,
+        age: Age<Instant>,
         losses: u64,
+        look: Look,
+        /// Whether somebody will mark it.
+        is_to_be_marked: bool,
     },
     Making {
         answer: watch::Receiver<Option<Result<Instant>>>,
         before: Option<Refusal>,
     },
     Refused(Refusal),
+}
+
+/// A look for the marker of a queue.
+enum Look {
+    Open,
+    Asked(watch::Receiver<bool>),
+    Answered,
 }
 
 /// Why a queue cannot be used, and when to try again.
@@ -147,18 +185,21 @@ impl<M: Make> Waits<M> {
             losses,
             places: Mutex::default(),
             permits: Semaphore::new(AT_A_TIME),
+            unseen: Mutex::default(),
+            unmarked: Mutex::default(),
         }))
     }
 
-    /// Records what a plan found or created. Nobody can tell the age of a queue that was found, even if it was known before: it may have
-    /// been deleted and created again. So it counts as young.
+    /// Records what a plan found or created. A queue that was found counts as young even if it was known before: it may have been deleted
+    /// and created again. Its [marker](Self::look_for_marker) may tell that it is old.
     pub(crate) fn note(&self, findings: &[Finding]) {
         for finding in findings {
             let (Item::Queue { name, .. } | Item::Exchange { name, .. }) = &finding.item else {
                 continue;
             };
             let place = match finding.status {
-                Status::Present | Status::Created => self.0.young(),
+                Status::Present => self.0.young(Look::Open),
+                Status::Created => self.0.young(Look::Answered),
                 Status::Missing => {
                     let why = format!("the queue `{name}` does not exist");
                     let error = Error::new(ErrorKind::QueueNotFound, why);
@@ -187,9 +228,7 @@ impl<M: Make> Waits<M> {
     /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
     /// is neither a waiting nor the parking queue, such as the work queue itself.
     pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
-        let is_ours = waits_for(&self.0.queue, name).is_some()
-            || name == parking_queue(&self.0.queue)
-            || name == HANDOVER_QUEUE;
+        let is_ours = self.0.is_markable(name) || name == HANDOVER_QUEUE;
         is_ours.then(|| {
             self.safe_from(name)
                 .unwrap_or_else(|| Instant::now() + SAFE_AGE)
@@ -209,13 +248,84 @@ impl<M: Make> Waits<M> {
         connection: &Connection,
         loss: &str,
     ) -> Result<()> {
-        let Some(safe) = self.matures(name).filter(|safe| *safe > sent) else {
+        let Some(safe) = self.told_by_marker(name, sent).await else {
             return Ok(());
         };
         connection.lives_until(safe).await.map_err(|error| {
             let why = format!("{error} while the queue `{name}` was young: {loss}");
             Error::new(error.kind(), why)
-        })
+        })?;
+        let marking = self.0.mark(vec![name.to_owned()]);
+        let _ = timeout(MARKING, marking).await;
+        Ok(())
+    }
+
+    /// Begins to look for the marker of a queue that may be young, so that the answer is there when a copy is confirmed. Once for each time
+    /// that the queue is found.
+    pub(crate) fn look_for_marker(&self, name: &str) {
+        if !self.0.declare || !self.0.is_markable(name) || lock(&self.0.unseen).has(name) {
+            return;
+        }
+        let now = self.0.losses();
+        let told = {
+            let mut places = self.0.places();
+            match places.get_mut(name) {
+                Some(Place::Known {
+                    age,
+                    losses,
+                    look: look @ Look::Open,
+                    ..
+                }) if *losses == now && age.safe_from() > Instant::now() => {
+                    let (told, answer) = watch::channel(false);
+                    *look = Look::Asked(answer);
+                    told
+                }
+                _ => return,
+            }
+        };
+        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+        tokio::spawn(async move {
+            let marked = inner.maker.is_marked(&name).await;
+            inner.looked(&name, &told, marked);
+            told.send_replace(true);
+        });
+    }
+
+    /// As [`matures`](Self::matures), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
+    /// was safe when it was sent.
+    pub(crate) async fn told_by_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
+        let is_young = || self.matures(name).filter(|safe| *safe > sent);
+        let safe = is_young()?;
+        let Some(mut answer) = self.0.asked(name) else {
+            return Some(safe);
+        };
+        let _ = timeout_at(safe, answer.wait_for(|answered| *answered)).await;
+        is_young()
+    }
+
+    /// Whether a look for the marker of this queue is not answered yet.
+    pub(crate) fn is_asked(&self, name: &str) -> bool {
+        self.0.asked(name).is_some()
+    }
+
+    /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has.
+    pub(crate) fn mark_when_old(&self, connection: &Arc<Connection>) {
+        if !self.0.declare {
+            return;
+        }
+        let names = self.0.to_be_marked();
+        if names.is_empty() {
+            return;
+        }
+        let (inner, connection) = (Arc::downgrade(&self.0), Arc::clone(connection));
+        tokio::spawn(async move {
+            let old = Instant::now() + SAFE_AGE;
+            if connection.lives_until(old).await.is_ok()
+                && let Some(inner) = inner.upgrade()
+            {
+                inner.mark(names).await;
+            }
+        });
     }
 
     /// Makes sure that the queue `name` exists, or the plugin's exchange with its binding. A queue is a waiting or parking queue, or one that
@@ -358,11 +468,16 @@ impl<M: Make> Inner<M> {
                 _ => None,
             };
             match made {
-                Ok(()) => {
-                    let safe_from = Instant::now() + SAFE_AGE;
-                    let known = Place::Known { safe_from, losses };
+                Ok(is_new) => {
+                    let age = Age::found(Instant::now());
+                    let known = Place::Known {
+                        age,
+                        losses,
+                        look: if is_new { Look::Answered } else { Look::Open },
+                        is_to_be_marked: false,
+                    };
                     places.insert(name.to_owned(), known);
-                    Ok(safe_from)
+                    Ok(age.safe_from())
                 }
                 Err(error) => {
                     let answer = Err(error.duplicate());
@@ -398,17 +513,100 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn young(&self) -> Place {
+    fn young(&self, look: Look) -> Place {
         Place::Known {
-            safe_from: Instant::now() + SAFE_AGE,
+            age: Age::found(Instant::now()),
             losses: self.losses(),
+            look,
+            is_to_be_marked: false,
+        }
+    }
+
+    /// Whether a queue of this name has a marker when it is old.
+    fn is_markable(&self, name: &str) -> bool {
+        waits_for(&self.queue, name).is_some() || name == parking_queue(&self.queue)
+    }
+
+    /// The answer of a look that is under way.
+    fn asked(&self, name: &str) -> Option<watch::Receiver<bool>> {
+        match self.places().get(name) {
+            Some(Place::Known {
+                look: Look::Asked(answer),
+                ..
+            }) => Some(answer.clone()),
+            _ => None,
+        }
+    }
+
+    fn looked(&self, name: &str, told: &watch::Sender<bool>, marked: Result<bool>) {
+        let now = self.losses();
+        let is_marked = marked.unwrap_or_else(|error| {
+            lock(&self.unseen).refused(name, &error);
+            false
+        });
+        // Since then the queue may have been found once more, which may be another one.
+        if let Some(Place::Known {
+            age, losses, look, ..
+        }) = self.places().get_mut(name)
+            && matches!(look, Look::Asked(answer) if answer.same_channel(&told.subscribe()))
+        {
+            *look = Look::Answered;
+            if *losses == now {
+                age.looked(is_marked, Instant::now());
+            }
+        }
+    }
+
+    /// The queues that nobody marks yet. From now on somebody does.
+    fn to_be_marked(&self) -> Vec<String> {
+        let (now, unmarked) = (self.losses(), lock(&self.unmarked));
+        let mut names = Vec::new();
+        for (name, place) in self.places().iter_mut() {
+            if let Place::Known {
+                losses,
+                is_to_be_marked,
+                ..
+            } = place
+                && *losses == now
+                && self.is_markable(name)
+                && !unmarked.has(name)
+                && !std::mem::replace(is_to_be_marked, true)
+            {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Marks those of these queues that are old, and not known to be marked.
+    async fn mark(&self, names: Vec<String>) {
+        let old: Vec<String> = {
+            let (now, unmarked, places) = (self.losses(), lock(&self.unmarked), self.places());
+            let is_old = |name: &String| {
+                matches!(
+                    places.get(name),
+                    Some(Place::Known { age, losses, .. })
+                        if *losses == now && age.may_be_marked(Instant::now())
+                )
+            };
+            names
+                .into_iter()
+                .filter(|name| self.declare && self.is_markable(name))
+                .filter(|name| !unmarked.has(name) && is_old(name))
+                .collect()
+        };
+        if old.is_empty() {
+            return;
+        }
+        for (name, error) in self.maker.mark(old).await {
+            lock(&self.unmarked).refused(&name, &error);
         }
     }
 
     fn known(&self, name: &str) -> Option<Instant> {
         let now = self.losses();
         match self.places().get(name) {
-            Some(Place::Known { safe_from, losses }) if *losses == now => Some(*safe_from),
+            Some(Place::Known { age, losses, .. }) if *losses == now => Some(age.safe_from()),
             _ => None,
         }
     }
@@ -428,6 +626,10 @@ impl<M: Make> Inner<M> {
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

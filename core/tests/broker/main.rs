@@ -16,6 +16,7 @@ mod lacking;
 mod limits;
 mod logins;
 mod looking;
+mod markers;
 mod messages;
 mod options;
 mod outages;

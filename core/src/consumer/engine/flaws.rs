@@ -31,6 +31,10 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
+    /// Takes every queue for an old one, whether its marker is bound or not.
+    TrustsTheNew,
+    /// Marks a queue as old as soon as it is found.
+    MarksTheNew,
     /// Believes that a broker was alive for as long as nothing was heard of its death.
     BelievesSilence,
     /// Rejects a message into a young queue.

@@ -21,6 +21,8 @@ pub(crate) struct Arrival {
 pub(crate) enum Input {
     /// The requested channel is open, and what the consumer needs exists.
     Opened { session: u64 },
+    /// The waiting queues that existed when this channel was opened were old then.
+    QueuesAreOld { session: u64 },
     /// It could not be opened.
     OpenFailed { session: u64, error: Error },
     /// The broker serves a consumer (`basic.consume-ok`).

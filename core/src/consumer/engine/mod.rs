@@ -219,6 +219,7 @@ impl Engine {
     pub(crate) fn on(&mut self, input: Input, now: Now, out: &mut Commands) {
         match input {
             Input::Opened { session } => self.opened(session, now),
+            Input::QueuesAreOld { session } if self.is_current(session) => self.queues_are_old(now),
             Input::OpenFailed { session, error } => self.open_failed(session, &error, now, out),
             Input::Consuming { session, consumer } if self.is_current(session) => {
                 self.consuming(session, consumer, out);
@@ -261,7 +262,8 @@ impl Engine {
             Input::Close => self.close(now, out),
             Input::Abandon => self.abandon(now, out),
             // From a channel that is gone.
-            Input::Consuming { .. }
+            Input::QueuesAreOld { .. }
+            | Input::Consuming { .. }
             | Input::Cancelled { .. }
             | Input::CancelledByBroker { .. }
             | Input::Delivered { .. }

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tracing::{debug, error, warn};
 
-use super::{super::acks::AckWindow, Command, Commands, Engine, Now, entry::Phase};
+use super::{
+    super::{acks::AckWindow, agenda::Task},
+    Command, Commands, Engine, Now,
+    entry::{Held, Phase},
+};
 use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -31,6 +35,20 @@ impl Engine {
         });
         self.cautious = true;
         self.early.opened();
+    }
+
+    /// What was to be rejected when the waiting queues are old may be rejected now.
+    pub(super) fn queues_are_old(&mut self, now: Now) {
+        self.safe_from = self.safe_from.min(now.at);
+        let rejecting: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(Held::Rejecting(_))))
+            .map(|(token, _)| token)
+            .collect();
+        for token in rejecting {
+            self.agenda.add(now.at, token, Task::Reject);
+        }
     }
 
     pub(super) fn open_failed(

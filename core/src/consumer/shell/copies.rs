@@ -51,6 +51,7 @@ impl Copies {
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
         let target = target(&copy).to_owned();
         let known = target == work_queue || waits.safe_from(&target).is_some();
+        waits.look_for_marker(&target);
         let done = self.answer(token, &copy);
         let job = match done.and_then(|done| job(copy, body, done)) {
             Ok(job) => job,
@@ -69,7 +70,13 @@ impl Copies {
         let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
         tokio::spawn(async move {
             match waits.ensure(&target).await {
-                Ok(_) => client.publisher().submit_for(job, asked),
+                Ok(_) => {
+                    waits.look_for_marker(&target);
+                    if let Some(connection) = client.consuming_now() {
+                        waits.mark_when_old(&connection);
+                    }
+                    client.publisher().submit_for(job, asked);
+                }
                 Err(error) => (job.done)(Err(error)),
             }
         });
@@ -111,6 +118,13 @@ impl Copies {
                         );
                         Error::new(error.kind(), why)
                     });
+                    let _ = mail.send(Mail::Copied(token, stored));
+                });
+                return;
+            }
+            if result.is_ok() && waits.is_asked(&target) {
+                tokio::spawn(async move {
+                    let stored = Ok(waits.told_by_marker(&target, sent).await);
                     let _ = mail.send(Mail::Copied(token, stored));
                 });
                 return;

@@ -50,6 +50,8 @@ enum Mail {
     Copied(Token, Stored),
     /// A channel, the broker behind it, and the type of the work queue, if it is known.
     Opened(u64, Result<(Box<Channel>, Server, Option<QueueType>)>),
+    /// The waiting queue to which messages of this session are rejected is old.
+    IsOld(u64),
     /// The broker refuses our login.
     Refused(Error),
 }
@@ -108,6 +110,23 @@ async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail
     }
 }
 
+/// Finds out whether the waiting queue is old to which the broker itself moves what is rejected. Copies ask for themselves.
+async fn tell_of_old_queues(
+    session: u64,
+    plan: Plan,
+    waits: Arc<Waits>,
+    mail: mpsc::UnboundedSender<Mail>,
+) {
+    let Some(queue) = topology::dead_lettered_to(&plan) else {
+        return;
+    };
+    let asked = Instant::now();
+    waits.look_for_marker(&queue);
+    if waits.told_by_marker(&queue, asked).await.is_none() {
+        let _ = mail.send(Mail::IsOld(session));
+    }
+}
+
 impl Shell {
     /// Checks the options, prepares the broker, and consumes.
     pub(super) async fn subscribe(
@@ -149,6 +168,7 @@ impl Shell {
         demands.check(&server)?;
         let capabilities = server.capabilities();
         let priority = options.priority;
+        waits.mark_when_old(&connection);
         let channel = Channel::open(connection, wire_queue.clone(), priority, 1).await?;
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
@@ -194,6 +214,12 @@ impl Shell {
             shell.consume_alone();
         }
         shell.begin().await?;
+        tokio::spawn(tell_of_old_queues(
+            1,
+            shell.plan.clone(),
+            Arc::clone(&shell.waits),
+            shell.mail.clone(),
+        ));
         tokio::spawn(tell_of_refused_copies(
             shell.client.clone(),
             shell.mail.clone(),
@@ -436,10 +462,16 @@ impl Shell {
                 }
                 let findings = findings?;
                 waits.note(&findings);
+                waits.mark_when_old(&connection);
                 let channel = Channel::open(connection, queue, priority, session).await?;
                 Ok((Box::new(channel), server, kind(&findings)))
             };
-            let _ = mail.send(Mail::Opened(session, opened.await));
+            let opened = opened.await;
+            let is_open = opened.is_ok();
+            let _ = mail.send(Mail::Opened(session, opened));
+            if is_open {
+                tell_of_old_queues(session, plan, waits, mail).await;
+            }
         });
     }
 
@@ -507,6 +539,7 @@ impl Shell {
                 }
                 self.tell(Input::Opened { session });
             }
+            Mail::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
             Mail::Refused(error) => {
                 let queue = self.engine.name().to_owned();
                 let error = error.to_string();

@@ -17,6 +17,9 @@ struct Broker {
     refused: Mutex<BTreeMap<String, ErrorKind>>,
     silent: Mutex<HashSet<String>>,
     speak: Notify,
+    looked: Mutex<Vec<String>>,
+    marked: Mutex<HashSet<String>>,
+    slowness: Mutex<Duration>,
     busy: AtomicUsize,
     busiest: AtomicUsize,
 }
@@ -41,7 +44,22 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn make(&self, plan: Plan, _: Mode) -> Result<()> {
+    async fn is_marked(&self, queue: &str) -> Result<bool> {
+        self.looked.lock().unwrap().push(queue.to_owned());
+        let slowness = *self.slowness.lock().unwrap();
+        tokio::time::sleep(slowness).await;
+        match self.refused.lock().unwrap().get(&marker_of(queue)) {
+            Some(why) => Err(Error::new(*why, format!("no marker of {queue}"))),
+            None => Ok(self.marked.lock().unwrap().contains(queue)),
+        }
+    }
+
+    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
+        self.marked.lock().unwrap().extend(queues);
+        Vec::new()
+    }
+
+    async fn make(&self, plan: Plan, _: Mode) -> Result<bool> {
         let name = plan.items[0].name().to_owned();
         self.made.lock().unwrap().push(name.clone());
         let busy = self.busy.fetch_add(1, Ordering::Relaxed) + 1;
@@ -53,7 +71,7 @@ impl Make for Arc<Broker> {
         self.busy.fetch_sub(1, Ordering::Relaxed);
         match self.refused.lock().unwrap().get(&name) {
             Some(why) => Err(Error::new(*why, format!("no {name}"))),
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 }
@@ -80,6 +98,11 @@ fn stage(patience: Patience) -> Stage {
         losses,
         waits,
     }
+}
+
+/// What is refused if the marker of a queue is.
+fn marker_of(queue: &str) -> String {
+    format!("the marker of {queue}")
 }
 
 const RUNG: &str = "orders.retry.1000";
@@ -128,6 +151,103 @@ async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
     waits.forget(PARKED);
     assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
     assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
+    let Stage {
+        waits,
+        losses,
+        broker,
+    } = stage(Patience::Publisher);
+    let marked = || broker.marked.lock().unwrap().insert(RUNG.to_owned());
+    let looks = || broker.looked.lock().unwrap().len();
+    let find = || waits.note(&[found(RUNG, Status::Present), found(PARKED, Status::Present)]);
+    find();
+    let sent = Instant::now();
+    assert_eq!(
+        waits.told_by_marker(RUNG, sent).await,
+        Some(sent + SAFE_AGE)
+    );
+    assert_eq!(looks(), 0, "nobody asked");
+    waits.look_for_marker(RUNG);
+    waits.look_for_marker("orders");
+    assert_eq!(
+        waits.told_by_marker(RUNG, sent).await,
+        Some(sent + SAFE_AGE)
+    );
+    waits.look_for_marker(RUNG);
+    assert_eq!(
+        looks(),
+        1,
+        "there is one answer for each time that it is found"
+    );
+    marked();
+    find();
+    let sent = Instant::now();
+    waits.look_for_marker(RUNG);
+    waits.look_for_marker(PARKED);
+    assert_eq!(waits.told_by_marker(RUNG, sent).await, None);
+    assert_eq!(
+        waits.told_by_marker(PARKED, sent).await,
+        Some(sent + SAFE_AGE)
+    );
+    advance(SAFE_AGE).await;
+    assert_eq!(waits.told_by_marker(PARKED, Instant::now()).await, None);
+    // What was found once more while the broker was asked, and after a lost connection, may be another queue.
+    for again in [&find as &dyn Fn(), &|| {
+        losses.fetch_add(1, Ordering::Relaxed);
+    }] {
+        find();
+        *broker.slowness.lock().unwrap() = Duration::from_millis(100);
+        let sent = Instant::now();
+        waits.look_for_marker(RUNG);
+        tokio::task::yield_now().await;
+        advance(Duration::from_millis(50)).await;
+        again();
+        assert!(waits.told_by_marker(RUNG, sent).await.is_some());
+    }
+    // An answer that comes too late is not waited for.
+    find();
+    *broker.slowness.lock().unwrap() = 3 * SAFE_AGE;
+    let sent = Instant::now();
+    waits.look_for_marker(RUNG);
+    assert_eq!(
+        waits.told_by_marker(RUNG, sent).await,
+        Some(sent + SAFE_AGE)
+    );
+    assert_eq!(sent.elapsed(), SAFE_AGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_marker_that_is_refused_is_not_looked_for_again() {
+    for (why, looks) in [
+        (ErrorKind::AccessRefused, 1),
+        (ErrorKind::Mismatch, 2),
+        (ErrorKind::Timeout, 6),
+    ] {
+        let Stage { waits, broker, .. } = stage(Patience::Publisher);
+        broker.refuses(&marker_of(RUNG), why);
+        broker.refuses(&marker_of(PARKED), why);
+        for _ in 0..3 {
+            waits.note(&[found(RUNG, Status::Present), found(PARKED, Status::Present)]);
+            for queue in [RUNG, PARKED] {
+                let sent = Instant::now();
+                waits.look_for_marker(queue);
+                let safe = waits.told_by_marker(queue, sent).await;
+                assert_eq!(safe, Some(sent + SAFE_AGE));
+            }
+        }
+        assert_eq!(broker.looked.lock().unwrap().len(), looks, "{why:?}");
+    }
+    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    waits.note(&[found(RUNG, Status::Present)]);
+    waits.look_for_marker(RUNG);
+    assert!(
+        !waits.is_asked(RUNG),
+        "nothing is declared with `declare` off"
+    );
+    assert!(broker.looked.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 
 use crate::brokers::SETTLING;
 use crate::stage::{seen, show_logs};
+use lapin::ExchangeKind;
+use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use retryrmq::{Client, Message, Policy, Publish, Strategy, park, retry_after};
 use retryrmq_faults::PATIENCE;
@@ -147,9 +149,13 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
         Use::Delayed => (format!("{queue}.retry.63000"), waiting(&queue, 63_000)),
         Use::Parked => (format!("{queue}.parked"), unlimited()),
     };
-    if amqp.depth(&young).await.is_some() {
-        amqp.delete(&young).await;
+    // There was one of the same name that was known to be old.
+    if amqp.depth(&young).await.is_none() {
+        amqp.declare_with(&young, QueueType::Quorum, arguments.clone())
+            .await;
     }
+    mark(&amqp, &young).await;
+    amqp.delete(&young).await;
     let process = node.ctl(&["eval", "os:getpid()."]).await;
     tokio::time::sleep(SETTLING).await;
     // It must be the last that is made: what is made after it makes its broker remember it.
@@ -203,6 +209,26 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
         )
         .await;
     }
+}
+
+/// Sets the marker of a queue that is old.
+async fn mark(amqp: &Amqp, queue: &str) {
+    let options = ExchangeDeclareOptions {
+        durable: true,
+        auto_delete: true,
+        internal: true,
+        ..ExchangeDeclareOptions::default()
+    };
+    let (channel, none) = (amqp.channel(), FieldTable::default());
+    channel
+        .exchange_declare(queue.into(), ExchangeKind::Fanout, options, none.clone())
+        .await
+        .unwrap();
+    let options = QueueBindOptions::default();
+    channel
+        .queue_bind(queue.into(), queue.into(), "".into(), options, none)
+        .await
+        .unwrap();
 }
 
 /// A young queue may have come back without a leader, and then does not answer: it is asked only when the other is empty.

@@ -101,6 +101,8 @@ struct World {
     broker: Broker,
     replicas: Vec<Replica>,
     operators: Vec<Operator>,
+    /// For each marker of a queue, when the queue was created to which it is bound.
+    markers: BTreeMap<String, Duration>,
     /// The service that gets handed-over failures.
     service: Attendant,
     /// How often walks were interrupted; each uses up a delivery.
@@ -219,6 +221,7 @@ impl World {
             setting,
             broker,
             replicas,
+            markers: BTreeMap::new(),
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),

@@ -101,7 +101,7 @@ impl World {
     }
 
     pub(super) fn publish_copy(&mut self, at: usize, token: Token, copy: Copy) {
-        if !self.replicas[at].safe_from.contains_key(&copy.routing_key)
+        if !self.replicas[at].ages.contains_key(&copy.routing_key)
             && copy.routing_key != QUEUE
             && !self.topology(at)
         {
@@ -129,12 +129,14 @@ impl World {
         }
         let replica = &mut self.replicas[at];
         replica.publishes += 1;
-        let safe_from = replica.safe_from.get(&copy.routing_key);
+        let age = replica.ages.get(&copy.routing_key);
         let unconfirmed = Unconfirmed {
             token,
             queue: copy.routing_key.clone(),
             number: number(&copy.properties),
-            safe_from: safe_from.copied().filter(|safe| *safe > self.now),
+            safe_from: age
+                .map(|age| age.safe_from())
+                .filter(|safe| *safe > self.now),
         };
         replica.unconfirmed.insert(replica.publishes, unconfirmed);
         let written = &mut replica.publishing.written;

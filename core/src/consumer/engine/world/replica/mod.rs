@@ -28,10 +28,8 @@ use crate::{
         Delivery, Token,
         engine::{Commands, Engine, Input, Now},
     },
+    topology::Age,
 };
-
-/// How long a waiting queue of unknown age must be known to be a safe place.
-const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// What can happen to a replica now.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +100,10 @@ pub(super) struct Replica {
     held_up: Vec<HeldUp>,
     /// Returned messages, until the confirm says which publish it was.
     returned: Vec<(String, u32)>,
-    /// From when on each queue is a safe place.
-    safe_from: BTreeMap<String, Duration>,
+    /// How old each queue is known to be.
+    ages: BTreeMap<String, Age<Duration>>,
+    /// When it marks the queues that are old by then.
+    marks: Option<Duration>,
     opens: Option<(u64, Duration)>,
     starts: Option<Duration>,
     closing: bool,
@@ -131,7 +131,8 @@ impl Replica {
             is_blocked: false,
             held_up: Vec::new(),
             returned: Vec::new(),
-            safe_from: BTreeMap::new(),
+            ages: BTreeMap::new(),
+            marks: None,
             opens: None,
             starts: Some(Duration::ZERO),
             closing: false,
@@ -172,6 +173,7 @@ impl Replica {
             running,
             self.opens.map(|(_, at)| at),
             self.starts,
+            self.marks,
         ]
         .into_iter()
         .flatten()
@@ -269,6 +271,9 @@ impl World {
             if self.replicas[at].engine.is_none() {
                 return Ok(());
             }
+        }
+        if self.replicas[at].marks.is_some_and(|due| due <= self.now) {
+            self.mark(at);
         }
         let due = |engine: &Engine| engine.wake_at().is_some_and(|wake| wake <= self.now);
         if self.replicas[at].engine.as_ref().is_some_and(due) {

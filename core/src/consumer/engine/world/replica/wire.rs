@@ -143,7 +143,7 @@ impl World {
                 let back = replica.returned.iter().position(|seen| *seen == what);
                 let stored = if let Some(back) = back {
                     replica.returned.swap_remove(back);
-                    replica.safe_from.remove(&what.0);
+                    replica.ages.remove(&what.0);
                     Err(Error::new(ErrorKind::Unroutable, "there is no such queue"))
                 } else if stored {
                     if what.0 == PARKED {
@@ -177,6 +177,7 @@ impl World {
     pub(in super::super) fn cut_consuming(&mut self, at: usize) {
         let line = std::mem::take(&mut self.replicas[at].consuming);
         let Some(id) = line.connection else { return };
+        self.replicas[at].marks = None;
         self.note(|| format!("replica {at}: the consuming connection is cut"));
         self.broker.cut(id);
         self.comes_again(at);
