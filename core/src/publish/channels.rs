@@ -177,12 +177,12 @@ impl Channels {
             state.connection = Arc::downgrade(connection);
             (state.open, state.opening) = (Arc::default(), Arc::default());
         }
-        gone.extend(
-            state
-                .idle
-                .extract_if(.., |_, channel| !channel.is_open())
-                .map(|(_, channel)| channel),
-        );
+        let idle = state.idle.iter();
+        let closed: Vec<usize> = idle
+            .filter(|(_, channel)| !channel.is_open())
+            .map(|(lane, _)| *lane)
+            .collect();
+        gone.extend(closed.iter().filter_map(|lane| state.idle.remove(lane)));
         let room = match is_full {
             true => 0,
             false => state.most(connection).saturating_sub(state.taken()),

@@ -24,7 +24,7 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tracing::{debug, warn};
 
@@ -44,9 +44,6 @@ use crate::{
 
 /// How many queues are looked for or created at a time. One that does not answer holds up only its own messages.
 const AT_A_TIME: usize = 8;
-
-/// How long whoever has waited for a queue to become old also waits until it is marked.
-const MARKING: Duration = Duration::from_secs(1);
 
 /// The waiting and parking queues of one work queue. Each is created once, however many copies ask for it meanwhile.
 pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
@@ -255,8 +252,9 @@ impl<M: Make> Waits<M> {
             let why = format!("{error} while the queue `{name}` was young: {loss}");
             Error::new(error.kind(), why)
         })?;
-        let marking = self.0.mark(vec![name.to_owned()]);
-        let _ = timeout(MARKING, marking).await;
+        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+        // Nobody waits for that.
+        tokio::spawn(async move { inner.mark(vec![name]).await });
         Ok(())
     }
 
