@@ -1,5 +1,5 @@
 //! The marker of a queue: a durable, auto-delete, internal exchange of its name, bound to it once it is old. RabbitMQ deletes it with the
-//! queue, so a bound marker tells every client that this very queue is old (`docs/broker-facts.md`, 84).
+//! queue, so a bound marker tells every client that this very queue is old (`docs/broker-facts.md`, 87).
 //!
 //! ```text
 //!            declared             bound

@@ -58,7 +58,7 @@ async fn an_exchange_type_that_is_missing_costs_the_whole_connection_on_3_10() {
     .await;
 }
 
-/// Fact 84. The core believes that a queue is old if its marker is bound, and only then.
+/// Fact 87. The core believes that a queue is old if its marker is bound, and only then.
 #[tokio::test]
 async fn an_exchange_that_is_bound_to_a_queue_goes_with_it_and_tells_whether_it_is_bound() {
     on_every_broker(|broker| async move {

@@ -13,7 +13,7 @@ const YOUNG: Duration = Duration::from_millis(600);
 /// Longer than a restart takes, so that the delay is survived and not merely outlived.
 const DELAY: Duration = Duration::from_secs(12);
 
-/// Facts 9, 10, 41, 42 and 84, in one life of a node because a restart is what takes time.
+/// Facts 9, 10, 41, 42 and 87, in one life of a node because a restart is what takes time.
 #[tokio::test]
 async fn what_a_killed_broker_remembers() {
     on_brokers_where(Broker::is_controllable, |broker| async move {
@@ -62,7 +62,7 @@ async fn fill_old(amqp: &Amqp) {
     sleep(SAFE_AGE).await; // Mnesia writes it to disk later
 }
 
-/// Fact 84.
+/// Fact 87.
 async fn markers_are_kept_and_go_with_their_queues(amqp: &Amqp) {
     for queue_type in QueueType::ALL {
         let queue = format!("old-{queue_type}");
@@ -97,7 +97,7 @@ async fn kill_with_young_queues(node: &Node, vhost: &Vhost) -> String {
     panic!("this machine is too slow to kill a broker within {YOUNG:?}");
 }
 
-/// Facts 9 and 84: what makes a queue old is not forgotten with its broker.
+/// Facts 9 and 87: what makes a queue old is not forgotten with its broker.
 async fn old_queues_are_safe_right_after_a_restart(node: &Node, vhost: &Vhost) {
     let amqp = vhost.connect().await;
     for queue_type in QueueType::ALL {
