@@ -66,7 +66,7 @@ impl Message10 {
         self
     }
 
-    /// Adds an application property; the value is encoded, as [`string`], [`uuid`] and [`char`] do it.
+    /// Adds an application property; the value is encoded, as [`string`], [`uuid`] and [`char()`] do it.
     #[must_use]
     pub fn property(mut self, name: &str, value: Vec<u8>) -> Self {
         self.application.push((string(name), value));
