@@ -2,7 +2,7 @@
 
 use lapin::{
     ExchangeKind,
-    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 
@@ -418,18 +418,30 @@ impl Broker<'_> {
     async fn default_type(&mut self, queue: &str) -> Result<Option<Kind>> {
         let mut impossible = FieldTable::default();
         impossible.insert("x-max-age".into(), AMQPValue::LongString("1D".into())); // streams only
-        impossible.insert("x-message-ttl".into(), AMQPValue::LongLongInt(1)); // no streams
+        // No streams. It is long, so that a broker that accepts both deletes no message before the queue is deleted.
+        impossible.insert(
+            "x-message-ttl".into(),
+            AMQPValue::LongLongInt(4_000_000_000),
+        );
         let durable = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
         };
         let wire = name(queue)?;
         let channel = self.channel().await?.lapin();
-        let declared = channel.queue_declare(wire, durable, impossible);
+        let declared = channel.queue_declare(wire.clone(), durable, impossible);
         match ask(Doing::Declaring(queue), declared).await {
             Err(error) if error.is_transient() => Err(error),
             Err(error) => Ok(type_in(&error.to_string())),
-            Ok(_) => Ok(None),
+            Ok(_) => {
+                let harmlessly = QueueDeleteOptions {
+                    if_unused: true,
+                    if_empty: true,
+                    ..QueueDeleteOptions::default()
+                };
+                let deleted = channel.queue_delete(wire, harmlessly);
+                ask(Doing::Declaring(queue), deleted).await.and(Ok(None))
+            }
         }
     }
 

@@ -44,9 +44,7 @@ impl Engine {
         if now.at >= self.returned_until {
             self.returned_unseen = 0;
         }
-        if received.redelivered
-            && let Some(timeout) = self.keeping.came_again()
-        {
+        if let Some(timeout) = self.keeping.arrived(received.redelivered) {
             self.tell_of_the_timeout(timeout);
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;

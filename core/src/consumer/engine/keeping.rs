@@ -15,12 +15,15 @@ const PART: u32 = 3;
 /// A shorter time would only keep the broker busy.
 const SHORTEST: Duration = Duration::from_millis(100);
 
+/// No broker's timeout is shorter: it looks for held messages only now and then. Who is cancelled earlier has lost the queue.
+const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What is known of the broker's timeout. It holds for all later channels.
 #[derive(Debug)]
 pub(super) struct Keeping {
     longest: Duration,
-    /// A consumer was cancelled after a message was held for so long. If the message comes again, this was the timeout: a queue that is
-    /// deleted delivers nothing again.
+    /// A consumer was cancelled after a message was held for so long. If the queue's first message comes again, this was the timeout: a
+    /// queue that was deleted has only new ones.
     suspected: Option<Duration>,
 }
 
@@ -57,13 +60,13 @@ impl Keeping {
 
     /// The broker cancelled a consumer without a reason, and the oldest message was held for `age`.
     pub(super) fn suspect(&mut self, age: Duration) {
-        self.suspected = Some(age);
+        self.suspected = (age >= SHORTEST_TIMEOUT).then_some(age);
     }
 
-    /// A message comes again. Returns the timeout, if that is news.
-    pub(super) fn came_again(&mut self) -> Option<Duration> {
+    /// A message comes, for the first time or again. Returns the timeout, if that is news.
+    pub(super) fn arrived(&mut self, redelivered: bool) -> Option<Duration> {
         let age = self.suspected.take()?;
-        self.learn(age).then_some(age)
+        (redelivered && self.learn(age)).then_some(age)
     }
 }
 
@@ -92,11 +95,26 @@ mod tests {
     #[test]
     fn a_cancellation_tells_the_timeout_if_the_message_comes_again() {
         let mut keeping = Keeping::default();
-        assert_eq!(keeping.came_again(), None);
+        assert_eq!(keeping.arrived(true), None);
         keeping.suspect(Duration::from_secs(9));
         assert_eq!(keeping.longest(), LONGEST_KEPT);
-        assert_eq!(keeping.came_again(), Some(Duration::from_secs(9)));
+        assert_eq!(keeping.arrived(true), Some(Duration::from_secs(9)));
         assert_eq!(keeping.longest(), Duration::from_secs(3));
-        assert_eq!(keeping.came_again(), None);
+        assert_eq!(keeping.arrived(true), None);
+    }
+
+    #[test]
+    fn a_cancellation_by_a_deleted_queue_tells_nothing() {
+        let mut keeping = Keeping::default();
+        keeping.suspect(Duration::from_millis(20));
+        assert_eq!(keeping.arrived(true), None, "too early for a timeout");
+        keeping.suspect(Duration::from_secs(9));
+        assert_eq!(keeping.arrived(false), None, "the queue was created again");
+        assert_eq!(
+            keeping.arrived(true),
+            None,
+            "nor does a message that comes later"
+        );
+        assert_eq!(keeping.longest(), LONGEST_KEPT);
     }
 }
