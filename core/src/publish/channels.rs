@@ -226,7 +226,10 @@ impl Channels {
             return;
         }
         let most = Arc::strong_count(&state.open).saturating_sub(Arc::strong_count(&state.opening));
-        let most = most.max(1);
+        // One is left for whoever checks queues: a consumer cannot start again without it.
+        let most = most.saturating_sub(1).max(1);
+        // Another lane may report the same loss, when the channels are closed already.
+        state.connection = Weak::new();
         let is_news = state.learned.is_none_or(|(known, _)| known != most);
         state.learned = Some((most, Instant::now()));
         drop(state);
