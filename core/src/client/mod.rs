@@ -40,8 +40,8 @@ use crate::{
     publish::{Publish, Publisher},
     telemetry::{Complaints, Counters, Metrics},
     topology::{
-        Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Trials, Wait, Waits,
-        apply_some, check_waiting, warn_of_parking, warn_of_unseen,
+        DeadLetterProbes, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait,
+        Waits, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     waiting::Waiting,
 };
@@ -152,7 +152,7 @@ struct Inner {
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
-    trials: Arc<Trials>,
+    probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
 }
@@ -271,7 +271,7 @@ impl Client {
             metrics,
             reconnects,
             one_consumer: AtomicBool::default(),
-            trials: Arc::default(),
+            probes: Arc::default(),
             delayed: Mutex::default(),
         })))
     }
@@ -406,7 +406,7 @@ impl Client {
             queue.to_owned(),
             self.0.options.queue_type,
             self.losses(),
-            self.trials(),
+            self.dead_letter_probes(),
         ));
         delayed.insert(queue.to_owned(), Arc::clone(&waits));
         waits
@@ -490,7 +490,7 @@ impl Client {
             .await;
         let mut findings = lacking.or(found);
         if tries && findings.is_ok() {
-            let tried = self.0.trials.check(&connection, plan).await;
+            let tried = self.0.probes.check(&connection, plan).await;
             findings = tried.and(findings);
         }
         if mode != Mode::Require
@@ -533,8 +533,8 @@ impl Client {
     }
 
     /// What was found out about the waiting queues of its work queues.
-    pub(crate) fn trials(&self) -> Arc<Trials> {
-        Arc::clone(&self.0.trials)
+    pub(crate) fn dead_letter_probes(&self) -> Arc<DeadLetterProbes> {
+        Arc::clone(&self.0.probes)
     }
 
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {

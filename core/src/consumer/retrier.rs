@@ -98,7 +98,7 @@ impl Retrier {
             client.options().queue_type,
             true,
             client.losses(),
-            client.trials(),
+            client.dead_letter_probes(),
         );
         let wire_queue = topology::name(&options.queue)?;
         Ok(Self {

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    channels::{Channels, Got, TURN},
+    channel_pool::{ChannelPool, Got, TURN},
     job::Task,
     patience::Patience,
     refused::Refused,
@@ -47,7 +47,7 @@ const FEW: usize = 16;
 /// The parts of a lane.
 pub(super) struct Lane {
     pub(super) link: Arc<Link>,
-    pub(super) channels: Arc<Channels>,
+    pub(super) channels: Arc<ChannelPool>,
     pub(super) stalls: Arc<Stalls>,
     pub(super) number: usize,
 }
@@ -88,14 +88,14 @@ async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
 
 /// What a lane keeps between waves. Its channel is where others find it, too.
 struct Desk {
-    channels: Arc<Channels>,
+    channels: Arc<ChannelPool>,
     lane: usize,
     patience: Patience,
     refused: Refused,
 }
 
 impl Desk {
-    fn new(channels: Arc<Channels>, lane: usize) -> Self {
+    fn new(channels: Arc<ChannelPool>, lane: usize) -> Self {
         Self {
             channels,
             lane,

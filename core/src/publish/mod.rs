@@ -1,6 +1,6 @@
 //! Confirmed publishing: one task owns each publishing channel and sends in waves.
 
-mod channels;
+mod channel_pool;
 mod job;
 mod lane;
 mod message;

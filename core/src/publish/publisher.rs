@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     Job, Publish,
-    channels::Channels,
+    channel_pool::ChannelPool,
     job::Task,
     lane::{self, Lane},
     stall::Stalls,
@@ -27,7 +27,7 @@ use crate::{
 
 /// The most lanes, and so channels, of a client. Further targets share them. A quorum queue without a leader confirms nothing, and holds up
 /// every other confirm of its channel. So a waiting queue that lost its leader in a crash of its broker stops everything that shares its
-/// lane. Where the broker allows fewer channels, lanes take [turns](Channels).
+/// lane. Where the broker allows fewer channels, lanes take [turns](ChannelPool).
 const LANES: usize = 64;
 
 /// The most messages that callers of [`Publisher::publish`] may have unconfirmed together, including cancelled ones. Copies of a consumer's
@@ -51,7 +51,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        let (channels, stalls) = (Arc::<Channels>::default(), Arc::new(Stalls::new(LANES)));
+        let (channels, stalls) = (Arc::<ChannelPool>::default(), Arc::new(Stalls::new(LANES)));
         let lanes = (0..LANES)
             .map(|number| {
                 let (sender, jobs) = mpsc::unbounded_channel();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use super::{Finding, Mode, Plan, Status, Trials, apply, marker};
+use super::{DeadLetterProbes, Finding, Mode, Plan, Status, age_marker, apply};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Connection},
@@ -26,16 +26,16 @@ pub(crate) trait Make: Send + Sync + 'static {
 /// Creates queues on the broker.
 pub(crate) struct Maker {
     addresses: Arc<Addresses>,
-    trials: Arc<Trials>,
+    probes: Arc<DeadLetterProbes>,
     /// The connection in use. It is closed with its last user.
     open: Mutex<Weak<Connection>>,
 }
 
 impl Maker {
-    pub(super) fn new(addresses: Arc<Addresses>, trials: Arc<Trials>) -> Self {
+    pub(super) fn new(addresses: Arc<Addresses>, probes: Arc<DeadLetterProbes>) -> Self {
         Self {
             addresses,
-            trials,
+            probes,
             open: Mutex::default(),
         }
     }
@@ -54,7 +54,7 @@ impl Maker {
 impl Make for Maker {
     async fn is_marked(&self, queue: &str) -> Result<bool> {
         let connection = self.connection().await?;
-        let is_marked = marker::is_marked(&connection, queue).await;
+        let is_marked = age_marker::is_marked(&connection, queue).await;
         if let Some(last) = Arc::into_inner(connection) {
             last.close().await;
         }
@@ -71,7 +71,7 @@ impl Make for Maker {
             };
             let marked = match connection {
                 Ok(connection) => {
-                    let marked = marker::mark(&connection, &queue).await;
+                    let marked = age_marker::mark(&connection, &queue).await;
                     connected = Some(connection);
                     marked
                 }
@@ -98,7 +98,7 @@ impl Make for Maker {
             let connection = self.connection().await?;
             let mut done = apply(&connection, &plan, mode).await;
             if mode == Mode::Apply && done.is_ok() {
-                done = self.trials.check(&connection, &plan).await.and(done);
+                done = self.probes.check(&connection, &plan).await.and(done);
             }
             if let Some(last) = Arc::into_inner(connection) {
                 last.close().await;

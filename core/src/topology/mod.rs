@@ -7,34 +7,32 @@
 //!      └──────────────────────────────► orders.parked ── replay ────────► orders
 //! ```
 
-mod age;
+mod age_marker;
 mod apply;
 mod dead_letter;
+mod dead_letter_probe;
 mod delayed_exchange;
 mod foreign;
 mod lacking;
 mod maker;
-mod marker;
 mod native;
 mod parking;
 mod patience;
 mod plan;
+mod queue_age;
 mod retry_queues;
 mod scheme;
 mod service;
 mod strategy;
 mod substitute;
-mod trial;
 mod unseen;
 mod waits;
 mod work_queue;
 
-#[cfg(test)]
-pub(crate) use age::Age;
-pub(crate) use age::SAFE_AGE;
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
 pub(crate) use dead_letter::dead_lettered_to;
+pub(crate) use dead_letter_probe::DeadLetterProbes;
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use foreign::lacked;
 pub(crate) use lacking::Lacking;
@@ -44,9 +42,11 @@ pub use plan::{
     QueueType, parking_queue, waiting_queue, work_queue_of,
 };
 pub(crate) use plan::{existing, name, parking as parking_item, waits_for};
+#[cfg(test)]
+pub(crate) use queue_age::QueueAge;
+pub(crate) use queue_age::SAFE_AGE;
 pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
-pub(crate) use trial::Trials;
 pub(crate) use unseen::warn_of_unseen;
 pub(crate) use waits::Waits;
 pub use work_queue::WorkQueue;

@@ -29,12 +29,12 @@ use tokio::{
 use tracing::{debug, warn};
 
 use super::{
-    Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status, Trials,
-    age::Age,
+    DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
     delayed_exchange::{exchange, exchange_and_binding},
     maker::{Make, Maker},
     patience::Patience,
     plan::{self, HANDOVER_QUEUE, parking_queue, waiting_queue, waits_for},
+    queue_age::QueueAge,
     substitute::substitute,
 };
 use crate::{
@@ -91,7 +91,7 @@ impl Unmarked {
 /// What is known of one queue.
 enum Place {
     Known {
-        age: Age<Instant>,
+        age: QueueAge<Instant>,
         losses: u64,
         look: Look,
         /// Whether somebody will mark it.
@@ -138,9 +138,9 @@ impl Waits {
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
-        trials: Arc<Trials>,
+        probes: Arc<DeadLetterProbes>,
     ) -> Self {
-        let maker = Maker::new(addresses, trials);
+        let maker = Maker::new(addresses, probes);
         Self::with(
             maker,
             queue,
@@ -157,9 +157,9 @@ impl Waits {
         queue: String,
         queue_type: QueueType,
         losses: Arc<AtomicU64>,
-        trials: Arc<Trials>,
+        probes: Arc<DeadLetterProbes>,
     ) -> Self {
-        let maker = Maker::new(addresses, trials);
+        let maker = Maker::new(addresses, probes);
         Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
     }
 }
@@ -331,7 +331,7 @@ impl<M: Make> Waits<M> {
     /// pause to end.
     ///
     /// # Errors
-    /// Those of [`apply`](super::apply), [`Connection::open`](crate::connection::Connection::open) and [`Trials::check`].
+    /// Those of [`apply`](super::apply), [`Connection::open`](crate::connection::Connection::open) and [`DeadLetterProbes::check`].
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
             Asked::Known(safe_from) => return Ok(safe_from),
@@ -467,7 +467,7 @@ impl<M: Make> Inner<M> {
             };
             match made {
                 Ok(is_new) => {
-                    let age = Age::found(Instant::now());
+                    let age = QueueAge::found(Instant::now());
                     let known = Place::Known {
                         age,
                         losses,
@@ -513,7 +513,7 @@ impl<M: Make> Inner<M> {
 
     fn young(&self, look: Look) -> Place {
         Place::Known {
-            age: Age::found(Instant::now()),
+            age: QueueAge::found(Instant::now()),
             losses: self.losses(),
             look,
             is_to_be_marked: false,

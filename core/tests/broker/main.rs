@@ -1,9 +1,11 @@
 //! The core on real brokers: every test runs against every broker of this run. A file per theme.
 #![allow(missing_docs)]
 
+mod age_markers;
 mod alarm;
 mod capture;
 mod connecting;
+mod dead_letter_probes;
 mod delayed;
 mod ending;
 mod errors;
@@ -11,12 +13,10 @@ mod forged;
 mod hostile;
 mod hosts;
 mod intake;
-mod keeping;
 mod lacking;
 mod limits;
 mod logins;
 mod looking;
-mod markers;
 mod messages;
 mod options;
 mod outages;

@@ -44,7 +44,7 @@ impl Engine {
         if now.at >= self.returned_until {
             self.returned_unseen = 0;
         }
-        if let Some(timeout) = self.keeping.arrived(received.redelivered) {
+        if let Some(timeout) = self.consumer_timeout.arrived(received.redelivered) {
             self.tell_of_the_timeout(timeout);
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
@@ -122,8 +122,11 @@ impl Engine {
         };
         if !entry.is_spare() {
             entry.phase = Phase::Held(Held::Spare);
-            self.agenda
-                .add(now.at + self.keeping.longest(), token, Task::HoldNoLonger);
+            self.agenda.add(
+                now.at + self.consumer_timeout.longest(),
+                token,
+                Task::HoldNoLonger,
+            );
         }
         self.spares.push(token);
     }
@@ -278,7 +281,7 @@ impl Engine {
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
-            let in_time = entry.since + self.keeping.longest();
+            let in_time = entry.since + self.consumer_timeout.longest();
             self.unstarted_look.get_or_insert(in_time);
             self.pausing.began(token);
             let message = Message(Arc::clone(&entry.received));

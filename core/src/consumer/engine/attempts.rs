@@ -121,7 +121,7 @@ impl Engine {
                 self.tell(copying.event.clone(), out);
                 self.set_phase(token, Phase::Held(Held::Deferred(copying)));
                 // Not longer than the broker lets it be held.
-                let delay = delay.min(self.keeping.longest());
+                let delay = delay.min(self.consumer_timeout.longest());
                 self.agenda.add(now.at + delay, token, Task::Defer);
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.

@@ -139,7 +139,7 @@ impl Engine {
                 };
                 let again = now.at + self.about(pause);
                 let was_tried = refused || tries >= FEWEST_TRIES;
-                if was_tried && again > since + self.keeping.longest() {
+                if was_tried && again > since + self.consumer_timeout.longest() {
                     if !self.nack_is_uncounted && !self.is_classic {
                         warn!(
                             queue = %self.name, message_id = received.message_id(), cause = error.to_string(),
@@ -147,7 +147,7 @@ impl Engine {
                              limit the broker drops or dead-letters the message; mend the cause before"
                         );
                     }
-                    let in_time = since + self.keeping.longest();
+                    let in_time = since + self.consumer_timeout.longest();
                     let when = if in_time > now.at { in_time } else { again };
                     self.agenda.add(when, token, Task::GiveBack);
                 } else {
@@ -163,7 +163,7 @@ impl Engine {
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
             let is_held_up = |copying: &Copying| {
-                copying.under_way && now.at > copying.published + self.keeping.longest()
+                copying.under_way && now.at > copying.published + self.consumer_timeout.longest()
             };
             if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
                 && !flaws::has(Flaw::KeepsWhatIsHeldUp)

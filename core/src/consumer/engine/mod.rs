@@ -15,22 +15,22 @@ mod admission;
 mod attempts;
 mod command;
 mod consequence;
+mod consumer_timeout;
 mod copies;
 mod drain;
-mod early;
+mod early_redeliveries;
 mod entry;
 pub(crate) mod flaws;
-mod halting;
 mod input;
 mod intake;
-mod keeping;
 mod pausing;
+mod publish_stall;
 mod sentence;
 mod sessions;
 mod settlement;
 mod suspects;
 mod syncs;
-mod unstarted;
+mod unstarted_deliveries;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -43,17 +43,17 @@ pub use sentence::{Follows, Sentence};
 pub(crate) use super::moment::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
 #[cfg(test)]
+pub(crate) use consumer_timeout::LONGEST_KEPT;
+#[cfg(test)]
 use drain::COPIES;
 pub(crate) use input::{Arrival, Input};
-#[cfg(test)]
-pub(crate) use keeping::LONGEST_KEPT;
 
 use self::{
+    consumer_timeout::ConsumerTimeout,
     drain::Drain,
-    early::Early,
+    early_redeliveries::EarlyRedeliveries,
     entry::{Entry, Phase},
     intake::{Alone, Goal, Intake, Step},
-    keeping::Keeping,
     pausing::Pausing,
     sessions::Channel,
     suspects::Suspect,
@@ -144,7 +144,7 @@ pub(crate) struct Engine {
     returned_unseen: usize,
     /// Until when those may still be coming back.
     returned_until: Moment,
-    keeping: Keeping,
+    consumer_timeout: ConsumerTimeout,
     /// When handed-out messages are next looked at that no handler may have begun.
     unstarted_look: Option<Moment>,
     /// Whether publishing makes no progress, and when copies on their way are next looked at.
@@ -153,7 +153,7 @@ pub(crate) struct Engine {
     /// Nothing is consumed until publishing works again.
     halted: bool,
     warned_without_dlx: bool,
-    early: Early,
+    early: EarlyRedeliveries,
 }
 
 impl Engine {
@@ -204,13 +204,13 @@ impl Engine {
             places_taken: 0,
             returned_unseen: 0,
             returned_until: Moment::ZERO,
-            keeping: Keeping::default(),
+            consumer_timeout: ConsumerTimeout::default(),
             unstarted_look: None,
             stalled: false,
             stall_look: None,
             halted: false,
             warned_without_dlx: false,
-            early: Early::default(),
+            early: EarlyRedeliveries::default(),
             options,
         }
     }

@@ -112,7 +112,7 @@ impl Engine {
             .filter(|(_, entry)| self.is_current(entry.session) && entry.consumer == consumer)
             .map(|(_, entry)| now.at.saturating_sub(entry.since));
         if let Some(age) = held.max() {
-            self.keeping.suspect(age);
+            self.consumer_timeout.suspect(age);
         }
         warn!(queue = %self.name, "the broker cancelled the consumer: its queue was deleted or moved, or a message was held for longer than its `consumer_timeout`");
         self.lost(now, out);
@@ -120,7 +120,7 @@ impl Engine {
 
     /// The broker took messages back because they were held for longer than this.
     pub(super) fn learn_timeout(&mut self, timeout: Duration) {
-        if self.keeping.learn(timeout) {
+        if self.consumer_timeout.learn(timeout) {
             self.tell_of_the_timeout(timeout);
         }
     }

@@ -157,7 +157,7 @@ impl Shell {
             queue_type,
             options.declare,
             client.losses(),
-            client.trials(),
+            client.dead_letter_probes(),
         );
         waits.note(&findings);
         tell_what_was_made(&findings);

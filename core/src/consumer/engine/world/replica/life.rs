@@ -17,7 +17,7 @@ use crate::{
     },
     retry::{Counting, Origin},
     telemetry::Counters,
-    topology::{Age, HANDOVER_QUEUE, SAFE_AGE},
+    topology::{HANDOVER_QUEUE, QueueAge, SAFE_AGE},
 };
 
 impl World {
@@ -84,7 +84,7 @@ impl World {
         };
         self.replicas[at].marks = Some(self.now + soon);
         self.tell(at, Input::Opened { session })?;
-        let is_old = |(name, age): (&String, &Age<Duration>)| {
+        let is_old = |(name, age): (&String, &QueueAge<Duration>)| {
             !name.starts_with("orders.retry.") || age.safe_from() <= self.now
         };
         if self.setting.strategy == Strategy::DeadLetter
@@ -124,7 +124,7 @@ impl World {
         }
         self.broker.send(id, 1, Method::CloseConnection);
         for name in names.into_iter().chain([HANDOVER_QUEUE.to_owned()]) {
-            let mut age = Age::found(self.now);
+            let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
                 age.looked(self.is_marked(&name), self.now);
             }

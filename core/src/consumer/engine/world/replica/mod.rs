@@ -28,7 +28,7 @@ use crate::{
         Delivery, Token,
         engine::{Commands, Engine, Input, Now},
     },
-    topology::Age,
+    topology::QueueAge,
 };
 
 /// What can happen to a replica now.
@@ -101,7 +101,7 @@ pub(super) struct Replica {
     /// Returned messages, until the confirm says which publish it was.
     returned: Vec<(String, u32)>,
     /// How old each queue is known to be.
-    ages: BTreeMap<String, Age<Duration>>,
+    ages: BTreeMap<String, QueueAge<Duration>>,
     /// When it marks the queues that are old by then.
     marks: Option<Duration>,
     opens: Option<(u64, Duration)>,

@@ -9,13 +9,13 @@ pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// What is known of the age of a queue since it was found or created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Age<T> {
+pub(crate) struct QueueAge<T> {
     found: T,
-    /// Whether its [marker](super::marker) has told that it was old when it was found.
+    /// Whether its [marker](super::age_marker) has told that it was old when it was found.
     is_old: bool,
 }
 
-impl<T: Copy + Ord + Add<Duration, Output = T>> Age<T> {
+impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
     /// Of a queue that was found or created just now.
     pub(crate) const fn found(now: T) -> Self {
         Self {
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn a_queue_is_old_if_its_marker_says_so_in_time_and_is_marked_otherwise() {
         let found = Duration::from_secs(7);
-        let age = Age::found(found);
+        let age = QueueAge::found(found);
         let safe = found + SAFE_AGE;
         assert_eq!(age.safe_from(), safe);
         assert!(!age.may_be_marked(safe - MOMENT));

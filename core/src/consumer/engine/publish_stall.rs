@@ -28,7 +28,7 @@ impl Engine {
 
     /// A copy was published: looks after it in time.
     pub(super) fn watch_copy(&mut self, now: Now) {
-        let soon = now.at + self.keeping.way(LONGEST_WAY);
+        let soon = now.at + self.consumer_timeout.way(LONGEST_WAY);
         self.stall_look.get_or_insert(soon);
     }
 
@@ -42,7 +42,7 @@ impl Engine {
             info!(queue = %self.name, "publishing works again; taking messages");
         }
         let session = self.channel.as_ref().map(|channel| channel.session);
-        let way = self.keeping.way(LONGEST_WAY);
+        let way = self.consumer_timeout.way(LONGEST_WAY);
         let is_held_up = |copying: &Copying| copying.under_way && now.at >= copying.published + way;
         let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
         for (token, entry) in self.entries.iter() {
@@ -55,7 +55,7 @@ impl Engine {
             waits = true;
             if is_held_up(copying) {
                 is_near |= is_near_its_limit(&entry.received.state);
-                if now.at >= entry.since + self.keeping.longest() {
+                if now.at >= entry.since + self.consumer_timeout.longest() {
                     late.push((entry.tag, token));
                 }
             }

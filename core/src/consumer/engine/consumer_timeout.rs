@@ -20,14 +20,14 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is known of the broker's timeout. It holds for all later channels.
 #[derive(Debug)]
-pub(super) struct Keeping {
+pub(super) struct ConsumerTimeout {
     longest: Duration,
     /// A consumer was cancelled after a message was held for so long. If the queue's first message comes again, this was the timeout: a
     /// queue that was deleted has only new ones.
     suspected: Option<Duration>,
 }
 
-impl Default for Keeping {
+impl Default for ConsumerTimeout {
     fn default() -> Self {
         Self {
             longest: LONGEST_KEPT,
@@ -36,7 +36,7 @@ impl Default for Keeping {
     }
 }
 
-impl Keeping {
+impl ConsumerTimeout {
     /// How long a message may be kept.
     pub(super) fn longest(&self) -> Duration {
         self.longest
@@ -76,45 +76,45 @@ mod tests {
 
     #[test]
     fn messages_are_returned_long_before_the_shortest_timeout_seen() {
-        let mut keeping = Keeping::default();
-        assert_eq!(keeping.longest(), LONGEST_KEPT);
+        let mut timeout = ConsumerTimeout::default();
+        assert_eq!(timeout.longest(), LONGEST_KEPT);
         assert!(
-            !keeping.learn(Duration::from_secs(3 * 3600)),
+            !timeout.learn(Duration::from_secs(3 * 3600)),
             "it is longer"
         );
-        assert_eq!(keeping.longest(), LONGEST_KEPT);
-        assert!(keeping.learn(Duration::from_secs(30)));
-        assert!(!keeping.learn(Duration::from_secs(30)), "it is known");
-        assert_eq!(keeping.longest(), Duration::from_secs(10));
-        assert!(!keeping.learn(Duration::from_secs(1_800)), "another node's");
-        assert_eq!(keeping.longest(), Duration::from_secs(10));
-        keeping.learn(Duration::ZERO);
-        assert_eq!(keeping.longest(), SHORTEST);
+        assert_eq!(timeout.longest(), LONGEST_KEPT);
+        assert!(timeout.learn(Duration::from_secs(30)));
+        assert!(!timeout.learn(Duration::from_secs(30)), "it is known");
+        assert_eq!(timeout.longest(), Duration::from_secs(10));
+        assert!(!timeout.learn(Duration::from_secs(1_800)), "another node's");
+        assert_eq!(timeout.longest(), Duration::from_secs(10));
+        timeout.learn(Duration::ZERO);
+        assert_eq!(timeout.longest(), SHORTEST);
     }
 
     #[test]
     fn a_cancellation_tells_the_timeout_if_the_message_comes_again() {
-        let mut keeping = Keeping::default();
-        assert_eq!(keeping.arrived(true), None);
-        keeping.suspect(Duration::from_secs(9));
-        assert_eq!(keeping.longest(), LONGEST_KEPT);
-        assert_eq!(keeping.arrived(true), Some(Duration::from_secs(9)));
-        assert_eq!(keeping.longest(), Duration::from_secs(3));
-        assert_eq!(keeping.arrived(true), None);
+        let mut timeout = ConsumerTimeout::default();
+        assert_eq!(timeout.arrived(true), None);
+        timeout.suspect(Duration::from_secs(9));
+        assert_eq!(timeout.longest(), LONGEST_KEPT);
+        assert_eq!(timeout.arrived(true), Some(Duration::from_secs(9)));
+        assert_eq!(timeout.longest(), Duration::from_secs(3));
+        assert_eq!(timeout.arrived(true), None);
     }
 
     #[test]
     fn a_cancellation_by_a_deleted_queue_tells_nothing() {
-        let mut keeping = Keeping::default();
-        keeping.suspect(Duration::from_millis(20));
-        assert_eq!(keeping.arrived(true), None, "too early for a timeout");
-        keeping.suspect(Duration::from_secs(9));
-        assert_eq!(keeping.arrived(false), None, "the queue was created again");
+        let mut timeout = ConsumerTimeout::default();
+        timeout.suspect(Duration::from_millis(20));
+        assert_eq!(timeout.arrived(true), None, "too early for a timeout");
+        timeout.suspect(Duration::from_secs(9));
+        assert_eq!(timeout.arrived(false), None, "the queue was created again");
         assert_eq!(
-            keeping.arrived(true),
+            timeout.arrived(true),
             None,
             "nor does a message that comes later"
         );
-        assert_eq!(keeping.longest(), LONGEST_KEPT);
+        assert_eq!(timeout.longest(), LONGEST_KEPT);
     }
 }

@@ -34,13 +34,13 @@ use crate::{
 /// Numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
 const IMPOSSIBLE: std::ops::Range<u64> = 90_000_000_000..100_000_000_000;
 
-/// How the routing key of a trial's dead letters begins. No queue may have such a name.
+/// How the routing key of a probe's dead letters begins. No queue may have such a name.
 const NOWHERE: &str = "retryrmq.nowhere.";
 
 /// After that the broker deletes the queue, if we could not.
 const LEASE: i64 = 60_000;
 
-/// How long a trial may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
+/// How long a probe may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
@@ -54,9 +54,9 @@ type Last = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// What was tried out, by work queue.
 #[derive(Debug, Default)]
-pub(crate) struct Trials(Mutex<HashMap<String, Last>>);
+pub(crate) struct DeadLetterProbes(Mutex<HashMap<String, Last>>);
 
-impl Trials {
+impl DeadLetterProbes {
     fn last(&self, queue: &str) -> Last {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= REMEMBERED && !all.contains_key(queue) {
@@ -66,7 +66,7 @@ impl Trials {
     }
 
     /// Tries out whether the waiting queues of `plan` dead-letter at least once as they ask for, unless that was done lately. What cannot be
-    /// found out is taken for granted, as it was before there were trials.
+    /// found out is taken for granted, as it was before there were probes.
     ///
     /// # Errors
     /// [`ErrorKind::StrategyRefused`] if they do not.
@@ -142,8 +142,8 @@ fn arguments() -> Arguments {
 /// If that was not found out.
 async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
     let number = fastrand::u64(IMPOSSIBLE);
-    let trial = name(&format!("{queue}.retry.{number}"))?;
-    match timeout(PATIENCE, tried(connection, trial)).await {
+    let probe = name(&format!("{queue}.retry.{number}"))?;
+    match timeout(PATIENCE, tried(connection, probe)).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::new(
             ErrorKind::Timeout,
@@ -152,7 +152,7 @@ async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
     }
 }
 
-async fn tried(connection: &Connection, trial: ShortString) -> Result<bool> {
+async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
     let channel = connection.channel().await?;
     let durable = QueueDeclareOptions {
         durable: true,
@@ -160,26 +160,26 @@ async fn tried(connection: &Connection, trial: ShortString) -> Result<bool> {
     };
     let declared = channel
         .lapin()
-        .queue_declare(trial.clone(), durable, field_table(&arguments()));
-    ask(Doing::Declaring(trial.as_str()), declared).await?;
+        .queue_declare(probe.clone(), durable, field_table(&arguments()));
+    ask(Doing::Declaring(probe.as_str()), declared).await?;
     let answer = async {
-        if !accepts(connection, &trial).await? {
+        if !accepts(connection, &probe).await? {
             let why = "the broker refused a message to an empty queue";
             return Err(Error::new(ErrorKind::NotConfirmed, why));
         }
         let mut pause = Duration::from_millis(2);
-        while look(channel.lapin(), trial.clone()).await?.message_count() > 0 {
+        while look(channel.lapin(), probe.clone()).await?.message_count() > 0 {
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(100));
         }
-        accepts(connection, &trial).await.map(|accepts| !accepts)
+        accepts(connection, &probe).await.map(|accepts| !accepts)
     };
     let answer = answer.await;
     // If that fails, the queue expires.
     let deleted = channel
         .lapin()
-        .queue_delete(trial.clone(), QueueDeleteOptions::default());
-    let _ = ask(Doing::Declaring(trial.as_str()), deleted).await;
+        .queue_delete(probe.clone(), QueueDeleteOptions::default());
+    let _ = ask(Doing::Declaring(probe.as_str()), deleted).await;
     channel.close().await;
     answer
 }
@@ -213,7 +213,7 @@ async fn accepts(connection: &Connection, queue: &ShortString) -> Result<bool> {
         Confirmation::Nack(None) => Ok(false),
         _ => Err(Error::new(
             ErrorKind::QueueNotFound,
-            "the queue is gone before the trial ended",
+            "the queue is gone before the probe ended",
         )),
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trials_number_has_as_many_digits_as_the_longest_delay_and_is_none() {
+    fn a_probes_number_has_as_many_digits_as_the_longest_delay_and_is_none() {
         let longest = Duration::from_secs(365 * 24 * 3600).as_millis();
         let digits = |number: u128| number.to_string().len();
         assert!(u128::from(IMPOSSIBLE.start) > longest);
@@ -276,13 +276,13 @@ mod tests {
 
     #[tokio::test]
     async fn each_work_queue_has_its_answer_and_their_number_is_bounded() {
-        let trials = Trials::default();
-        *trials.last("orders").lock().await = Some(Instant::now());
-        assert!(trials.last("orders").lock().await.is_some());
-        assert!(trials.last("bills").lock().await.is_none());
+        let probes = DeadLetterProbes::default();
+        *probes.last("orders").lock().await = Some(Instant::now());
+        assert!(probes.last("orders").lock().await.is_some());
+        assert!(probes.last("bills").lock().await.is_none());
         for number in 0..REMEMBERED {
-            trials.last(&number.to_string());
+            probes.last(&number.to_string());
         }
-        assert!(trials.0.lock().unwrap().len() <= REMEMBERED);
+        assert!(probes.0.lock().unwrap().len() <= REMEMBERED);
     }
 }

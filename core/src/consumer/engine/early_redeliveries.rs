@@ -26,13 +26,13 @@ impl Requeued {
 
 /// What this consumer requeued to wait, by a mark of each message that its redelivery has, too.
 #[derive(Debug, Default)]
-pub(super) struct Early {
+pub(super) struct EarlyRedeliveries {
     requeued: HashMap<u64, Requeued>,
     /// A message of this channel came back too early. Until there is another channel, copies wait instead.
     seen: bool,
 }
 
-impl Early {
+impl EarlyRedeliveries {
     /// A message is requeued after `retries` retries, to come back after `delay`. Of messages that are all alike the first counts.
     pub(super) fn requeued(&mut self, mark: u64, retries: u32, delay: Duration, now: Moment) {
         if self.requeued.len() >= MOST {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_before_its_time_has_the_rest_left() {
-        let mut early = Early::default();
+        let mut early = EarlyRedeliveries::default();
         assert!(!early.expects());
         early.requeued(7, 0, 5 * SECOND, SECOND);
         assert_eq!(early.left(7, 1, SECOND), Some(5 * SECOND));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn of_equal_messages_the_first_to_come_back_counts() {
-        let mut early = Early::default();
+        let mut early = EarlyRedeliveries::default();
         early.requeued(7, 0, 5 * SECOND, SECOND);
         early.requeued(7, 0, 5 * SECOND, 4 * SECOND);
         assert_eq!(early.left(7, 1, 6 * SECOND), None);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_first_of_each_channel_is_told() {
-        let mut early = Early::default();
+        let mut early = EarlyRedeliveries::default();
         assert!(early.saw(7) && !early.saw(8) && early.is_seen());
         early.opened();
         assert!(!early.is_seen() && early.saw(9));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn it_does_not_grow_without_bound() {
-        let mut early = Early::default();
+        let mut early = EarlyRedeliveries::default();
         for mark in 0..2 * MOST as u64 {
             early.requeued(mark, 0, SECOND, Duration::ZERO);
         }

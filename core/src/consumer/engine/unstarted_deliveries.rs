@@ -12,7 +12,7 @@ impl Engine {
         let Some(session) = self.channel.as_ref().map(|channel| channel.session) else {
             return;
         };
-        let longest = self.keeping.longest();
+        let longest = self.consumer_timeout.longest();
         let (mut late, mut next) = (Vec::new(), None::<super::Moment>);
         for (token, entry) in self.entries.iter() {
             if entry.session != session || !matches!(entry.phase, Phase::Out) {

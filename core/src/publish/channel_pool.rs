@@ -100,7 +100,7 @@ impl State {
 
 /// The channels of the lanes.
 #[derive(Default)]
-pub(super) struct Channels {
+pub(super) struct ChannelPool {
     state: Mutex<State>,
     returned: Notify,
 }
@@ -128,7 +128,7 @@ impl Opening {
 
 /// A place among those that wait.
 pub(super) struct Turn<'a> {
-    channels: &'a Channels,
+    channels: &'a ChannelPool,
     ticket: u64,
 }
 
@@ -145,7 +145,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Channels {
+impl ChannelPool {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -75,7 +75,7 @@ async fn a_consumer_does_not_start_where_a_policy_makes_waiting_queues_drop_mess
         assert_eq!(
             queues(&vhost).await,
             expected,
-            "nothing is left of the trials"
+            "nothing is left of the probes"
         );
     })
     .await;
