@@ -234,6 +234,9 @@ impl Sought<'_> {
 
 const TYPE: &str = "x-queue-type";
 
+/// Of a queue with a longer name, the type would be cut off the refusal that tells it.
+const LONGEST_WITH_TYPE: usize = 100;
+
 fn is_a_stream(queue: &str) -> String {
     format!(
         "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
@@ -301,9 +304,7 @@ impl Broker<'_> {
         let wire = name(queue)?;
         match look(self.channel().await?.lapin(), wire).await {
             Ok(_) => {
-                let kind = self.asked_for_its_type(queue).await?;
-                self.told = None; // the next item is another
-                if kind == Some(Kind::Stream) {
+                if self.type_of(queue).await? == Some(Kind::Stream) {
                     return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
                 }
                 Ok(())
@@ -389,13 +390,10 @@ impl Broker<'_> {
 
     /// Adds the queue type if the user's arguments do not name one, so that a virtual host whose default type is `stream` creates none.
     async fn name_the_type(&mut self, sought: &mut Sought<'_>) -> Result<()> {
-        let kind = ShortString::from(TYPE);
-        /// With a longer name, the type would be cut off the refusal.
-        const LONGEST: usize = 100;
         let capabilities = self.connection.server().capabilities();
         if sought.arguments.contains_key(TYPE)
             || !capabilities.tells_default_type
-            || sought.queue.len() > LONGEST
+            || sought.queue.len() > LONGEST_WITH_TYPE
         {
             return Ok(());
         }
@@ -409,7 +407,7 @@ impl Broker<'_> {
             Some(Kind::Classic) | None => return Ok(()),
         };
         let named = AMQPValue::LongString(named.as_str().into());
-        sought.arguments.insert(kind, named);
+        sought.arguments.insert(TYPE.into(), named);
         Ok(())
     }
 
@@ -506,12 +504,21 @@ impl Broker<'_> {
 
     /// The type of a queue, if it can be found out. A user who may not read it gets a refusal when consuming.
     async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+        let kind = self.type_of(queue).await?;
+        match kind {
+            Some(Kind::Classic) => self.told = Some(QueueType::Classic),
+            Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
+            Some(Kind::Stream) | None => {}
+        }
+        Ok(kind)
+    }
+
+    /// The same, asked once for each queue.
+    async fn type_of(&mut self, queue: &str) -> Result<Option<Kind>> {
         if let Some((asked, kind)) = &self.asked
             && asked == queue
         {
-            let kind = *kind;
-            self.tell(kind);
-            return Ok(kind);
+            return Ok(*kind);
         }
         let wire = name(queue)?;
         let connection = self.connection;
@@ -520,16 +527,7 @@ impl Broker<'_> {
             answer => answer?,
         };
         self.asked = Some((queue.to_owned(), kind));
-        self.tell(kind);
         Ok(kind)
-    }
-
-    fn tell(&mut self, kind: Option<Kind>) {
-        match kind {
-            Some(Kind::Classic) => self.told = Some(QueueType::Classic),
-            Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
-            Some(Kind::Stream) | None => {}
-        }
     }
 
     async fn exchange(

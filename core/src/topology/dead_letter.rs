@@ -1,7 +1,7 @@
 //! `dead-letter`: reject → dead-letter route → waiting queue → back. The broker does everything; the count is in `x-death`.
 
 use super::{
-    Argument, Item, Missing, Plan, QueueType,
+    Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, text, waiting_queue, waits_for},
     scheme::{Route, Scheme, Target, Wait, check_waiting, refused},
 };
@@ -18,18 +18,8 @@ const MOST_RETRIES: u32 = 15;
 /// The waiting queue to which the work queue of this plan dead-letters, if the broker itself moves what is rejected.
 pub(crate) fn dead_lettered_to(plan: &Plan) -> Option<String> {
     let work = plan.items.iter().find(|item| item.is_work_queue())?;
-    let Item::Queue {
-        name, arguments, ..
-    } = work
-    else {
-        return None;
-    };
-    arguments.iter().find_map(|(key, value)| match value {
-        Argument::Text(to) if key == "x-dead-letter-routing-key" => {
-            waits_for(name, to).map(|_| to.clone())
-        }
-        _ => None,
-    })
+    let to = work.text_argument("x-dead-letter-routing-key")?;
+    waits_for(work.name(), to).map(|_| to.to_owned())
 }
 
 impl Scheme for DeadLetter {

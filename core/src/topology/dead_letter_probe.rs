@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::{
-    Argument, Item, Plan,
+    Argument, Plan,
     plan::{Arguments, at_least_once, field_table, name, named, text, waits_for},
 };
 use crate::{
@@ -101,22 +101,9 @@ impl DeadLetterProbes {
 /// The work queue of a plan with waiting queues that ask for at-least-once dead-lettering.
 fn asks_at_least_once(plan: &Plan) -> Option<&str> {
     plan.items.iter().find_map(|item| {
-        let Item::Queue {
-            name, arguments, ..
-        } = item
-        else {
-            return None;
-        };
-        let says = |key: &str| {
-            let found = arguments.iter().find(|(name, _)| name == key);
-            match found.map(|(_, value)| value) {
-                Some(Argument::Text(text)) => Some(text.as_str()),
-                _ => None,
-            }
-        };
-        let work = says("x-dead-letter-routing-key")?;
-        let waits = waits_for(work, name).is_some();
-        (waits && says("x-dead-letter-strategy") == Some("at-least-once")).then_some(work)
+        let work = item.text_argument("x-dead-letter-routing-key")?;
+        let asks = item.text_argument("x-dead-letter-strategy") == Some("at-least-once");
+        (asks && waits_for(work, item.name()).is_some()).then_some(work)
     })
 }
 

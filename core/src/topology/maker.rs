@@ -51,13 +51,18 @@ impl Maker {
     }
 }
 
+/// Closes a connection that nobody else uses.
+async fn let_go(connection: Arc<Connection>) {
+    if let Some(last) = Arc::into_inner(connection) {
+        last.close().await;
+    }
+}
+
 impl Make for Maker {
     async fn is_marked(&self, queue: &str) -> Result<bool> {
         let connection = self.connection().await?;
         let is_marked = age_marker::is_marked(&connection, queue).await;
-        if let Some(last) = Arc::into_inner(connection) {
-            last.close().await;
-        }
+        let_go(connection).await;
         is_marked
     }
 
@@ -86,8 +91,8 @@ impl Make for Maker {
                 }
             }
         }
-        if let Some(last) = connected.and_then(Arc::into_inner) {
-            last.close().await;
+        if let Some(connection) = connected {
+            let_go(connection).await;
         }
         unmarked
     }
@@ -100,9 +105,7 @@ impl Make for Maker {
             if mode == Mode::Apply && done.is_ok() {
                 done = self.probes.check(&connection, &plan).await.and(done);
             }
-            if let Some(last) = Arc::into_inner(connection) {
-                last.close().await;
-            }
+            let_go(connection).await;
             match done {
                 // A refusal of another queue may have closed the connection.
                 Err(error) if is_first && error.kind() == ErrorKind::ConnectionLost => {

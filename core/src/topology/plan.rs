@@ -204,6 +204,17 @@ impl Item {
         }
     }
 
+    /// The text that a queue has as this argument.
+    pub(super) fn text_argument(&self, key: &str) -> Option<&str> {
+        let Self::Queue { arguments, .. } = self else {
+            return None;
+        };
+        match arguments.iter().find(|(name, _)| name == key)? {
+            (_, Argument::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
     /// Whether it is a work queue.
     pub(crate) fn is_work_queue(&self) -> bool {
         matches!(self, Self::Queue { purpose, .. } if purpose.starts_with(WORK_QUEUE))

@@ -308,9 +308,6 @@ impl<M: Make> Waits<M> {
 
     /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has.
     pub(crate) fn mark_when_old(&self, connection: &Arc<Connection>) {
-        if !self.0.declare {
-            return;
-        }
         let names = self.0.to_be_marked();
         if names.is_empty() {
             return;
@@ -525,6 +522,10 @@ impl<M: Make> Inner<M> {
         waits_for(&self.queue, name).is_some() || name == parking_queue(&self.queue)
     }
 
+    fn may_mark(&self, name: &str, unmarked: &Unmarked) -> bool {
+        self.declare && self.is_markable(name) && !unmarked.has(name)
+    }
+
     /// The answer of a look that is under way.
     fn asked(&self, name: &str) -> Option<watch::Receiver<bool>> {
         match self.places().get(name) {
@@ -566,8 +567,7 @@ impl<M: Make> Inner<M> {
                 ..
             } = place
                 && *losses == now
-                && self.is_markable(name)
-                && !unmarked.has(name)
+                && self.may_mark(name, &unmarked)
                 && !std::mem::replace(is_to_be_marked, true)
             {
                 names.push(name.clone());
@@ -589,8 +589,7 @@ impl<M: Make> Inner<M> {
             };
             names
                 .into_iter()
-                .filter(|name| self.declare && self.is_markable(name))
-                .filter(|name| !unmarked.has(name) && is_old(name))
+                .filter(|name| self.may_mark(name, &unmarked) && is_old(name))
                 .collect()
         };
         if old.is_empty() {

@@ -14,7 +14,10 @@ use tokio::{
 
 use crate::{
     connecting::host_and_port,
-    stage::{Attempt, Diary, PARKED, PATIENCE, QUEUE, id, int, policy, start, stats, table},
+    stage::{
+        Attempt, Diary, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
+        start, stats, table,
+    },
     ways::{PUBLISHING, Wires, free_port},
 };
 
@@ -327,9 +330,7 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
     /// As long as it takes to drop them: each delivery may take four seconds.
     const LONG: Duration = Duration::from_secs(40);
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = broker.own_node(&["consumer_timeout = 3000"]).await;
-        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
-        node.ctl(&["eval", set]).await;
+        let node = node_with_consumer_timeout(&broker, ms(3_000)).await;
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;
         let limit = table([("x-delivery-limit", int(LIMIT))]);

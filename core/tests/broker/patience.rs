@@ -18,7 +18,10 @@ use crate::{
     capture,
     connecting::refused,
     parking::{ids, ready, records},
-    stage::{Diary, PARKED, PATIENCE, QUEUE, id, int, policy, start, stats, table, text},
+    stage::{
+        Diary, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy, start,
+        stats, table, text,
+    },
 };
 
 /// The broker's patience is four seconds: longer than a copy in a queue that was just found is waited for.
@@ -30,10 +33,7 @@ const FAST: usize = 20;
 async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         capture::start();
-        let node = broker.own_node(&["consumer_timeout = 4000"]).await;
-        // How often it looks.
-        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
-        node.ctl(&["eval", set]).await;
+        let node = node_with_consumer_timeout(&broker, ms(4_000)).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
             node.connect().await,
@@ -128,9 +128,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
 async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
     const FIRST: usize = 32;
     on_brokers_where(Broker::is_controllable, |broker| async move {
-        let node = broker.own_node(&["consumer_timeout = 6000"]).await;
-        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
-        node.ctl(&["eval", set]).await;
+        let node = node_with_consumer_timeout(&broker, ms(6_000)).await;
         let (client, amqp) = (
             Client::connect(node.url()).await.unwrap(),
             node.connect().await,
@@ -174,9 +172,7 @@ async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
 async fn a_pause_longer_than_the_brokers_patience_is_no_crash() {
     const PAUSE: Duration = Duration::from_secs(45);
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = broker.own_node(&["consumer_timeout = 3000"]).await;
-        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
-        node.ctl(&["eval", set]).await;
+        let node = node_with_consumer_timeout(&broker, ms(3_000)).await;
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -225,9 +221,7 @@ async fn a_pause_longer_than_the_brokers_patience_is_no_crash() {
 #[tokio::test]
 async fn what_waits_for_a_handler_goes_back_in_time() {
     on_every_broker_where(Broker::is_controllable, |broker| async move {
-        let node = broker.own_node(&["consumer_timeout = 6000"]).await;
-        let set = "application:set_env(rabbit, channel_tick_interval, 500).";
-        node.ctl(&["eval", set]).await;
+        let node = node_with_consumer_timeout(&broker, ms(6_000)).await;
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;

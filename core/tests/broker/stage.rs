@@ -12,7 +12,7 @@ use retryrmq::{
     Stats,
     types::{AMQPValue, FieldArray, FieldTable, ShortString},
 };
-use retryrmq_harness::{self as harness, Amqp, Vhost, eventually};
+use retryrmq_harness::{self as harness, Amqp, Broker, Node, Vhost, eventually};
 
 /// How long anything may take on a busy machine before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,6 +32,16 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 
 pub(crate) fn policy(text: &str) -> Policy {
     text.parse().expect("the policy of a test can be read")
+}
+
+/// A node that takes back what is not settled for so long.
+pub(crate) async fn node_with_consumer_timeout(broker: &Broker, timeout: Duration) -> Node {
+    let timeout = format!("consumer_timeout = {}", timeout.as_millis());
+    let node = broker.own_node(&[&timeout]).await;
+    // How often it looks.
+    let set = "application:set_env(rabbit, channel_tick_interval, 500).";
+    node.ctl(&["eval", set]).await;
+    node
 }
 
 /// A client in the vhost.

@@ -24,6 +24,8 @@ const FLOW: u8 = 0x13;
 const TRANSFER: u8 = 0x14;
 const DISPOSITION: u8 = 0x15;
 const DETACH: u8 = 0x16;
+const END: u8 = 0x17;
+const CLOSE: u8 = 0x18;
 const ACCEPTED: u8 = 0x24;
 
 /// A message in the format of AMQP 1.0: durable, with one data section.
@@ -209,11 +211,11 @@ impl Amqp10 {
             let body = body.unwrap_or_else(|_| panic!("no answer 0x{code:x}"));
             match body.get(2) {
                 Some(is) if *is == code => return body,
-                Some(0x17 | 0x18) => panic!(
+                Some(&(END | CLOSE)) => panic!(
                     "the broker ended the session: {}",
                     String::from_utf8_lossy(&body)
                 ),
-                Some(0x16) => panic!("the link ended: {}", String::from_utf8_lossy(&body)),
+                Some(&DETACH) => panic!("the link ended: {}", String::from_utf8_lossy(&body)),
                 _ => {}
             }
         }

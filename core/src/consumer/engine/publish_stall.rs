@@ -63,11 +63,9 @@ impl Engine {
         if waits || self.halted {
             self.watch_copy(now);
         }
-        if !self.stalled || self.drain.is_some() || flaws::has(Flaw::ConsumesOn) {
-            return;
-        }
         // Classic queues count nothing.
-        if self.is_classic {
+        let is_left_alone = self.is_classic || self.drain.is_some();
+        if !self.stalled || is_left_alone || flaws::has(Flaw::ConsumesOn) {
             return;
         }
         if is_near && !self.nack_is_uncounted && !std::mem::replace(&mut self.halted, true) {
@@ -76,7 +74,6 @@ impl Engine {
                 "nothing can be published (a memory or disk alarm?), and failed messages wait for their copies: their queue has counted so many \
                  deliveries of them that nothing is consumed from it until publishing works again; past its delivery limit it would drop them"
             );
-            self.watch_copy(now);
         }
         self.give_back_originals(late, out);
     }

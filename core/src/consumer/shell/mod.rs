@@ -210,9 +210,7 @@ impl Shell {
             told_to_close: false,
             told_to_abandon: false,
         };
-        if shell.client.allows_one_consumer() {
-            shell.consume_alone();
-        }
+        shell.keep_to_one_consumer();
         shell.begin().await?;
         tokio::spawn(tell_of_old_queues(
             1,
@@ -488,7 +486,7 @@ impl Shell {
         if let Happening::Lost(why) = &happening {
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
-                self.consume_alone();
+                self.keep_to_one_consumer();
             }
             self.hear_the_end_of_the_client();
         }
@@ -509,10 +507,13 @@ impl Shell {
         self.engine.on(input, now, &mut self.wanted);
     }
 
-    /// Only a queue that is known to be a quorum queue survives without a consumer: others may be deleted with their last one.
-    fn consume_alone(&mut self) {
-        let may_go = self.kind == Some(QueueType::Quorum);
-        self.engine.set_one_consumer(may_go);
+    /// If the broker allows one consumer on a channel. Only a queue that is known to be a quorum queue survives without a consumer: others
+    /// may be deleted with their last one.
+    fn keep_to_one_consumer(&mut self) {
+        if self.client.allows_one_consumer() {
+            let may_go = self.kind == Some(QueueType::Quorum);
+            self.engine.set_one_consumer(may_go);
+        }
     }
 
     fn receive(&mut self, mail: Mail) {
@@ -534,9 +535,7 @@ impl Shell {
                     kind == Some(QueueType::Classic),
                 );
                 self.kind = kind;
-                if self.client.allows_one_consumer() {
-                    self.consume_alone();
-                }
+                self.keep_to_one_consumer();
                 self.tell(Input::Opened { session });
             }
             Mail::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
