@@ -13,6 +13,9 @@ pub(crate) struct Clinic {
     pub(crate) desk: Desk,
 }
 
+/// Whether deprecated features are in use is a matter of the whole broker, on which other tests are.
+pub(crate) const NOT_OF_OTHER_TESTS: &str = "--ignore=RQ116";
+
 /// A code and the name it is about.
 pub(crate) type Found = BTreeSet<(String, String)>;
 
@@ -86,8 +89,7 @@ impl Clinic {
 
     /// What the doctor finds, and whether its exit code agrees.
     pub(crate) async fn findings(&self, arguments: &[&str]) -> Found {
-        // Whether deprecated features are in use is a matter of the whole broker, on which other tests are.
-        let all = [&["--json", "doctor", "--ignore=RQ116"], arguments].concat();
+        let all = [&["--json", "doctor", NOT_OF_OTHER_TESTS], arguments].concat();
         let done = self.run(&all).await;
         let report = done.json();
         let findings = report["findings"].as_array().unwrap();

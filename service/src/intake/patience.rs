@@ -1,7 +1,8 @@
 //! How long a message that could not be stored is kept, and when its queue counts as one that refuses: pure decisions.
 //!
 //! A node that restarts takes nothing for a while, and nothing of that is the queue's doing: what is parked then has lost its retry for a
-//! broker that comes back by itself. So only what refuses again and again, on a connection that has stood for a while, is a refusal.
+//! broker that comes back by itself. So only what refuses again and again, on a connection that has stood for a while, is a refusal. A
+//! quorum queue that elects its leader refuses as well: a queue may refuse everything for half a minute before that counts.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// For what the broker will not take as it is: somebody would have to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
-/// So many refusals in a row are one of the queue. With the pauses between them they take three seconds.
+/// So many refusals of a message in a row, three seconds with their pauses, are one of the queue.
 const REFUSALS: u32 = 5;
 /// The same of what somebody has to change first: it does not pass by itself.
 const LASTING_REFUSALS: u32 = 3;
-/// After a connection was lost, what refuses may be a node that is not all there yet.
+/// After a connection was lost, what refuses may be a node that is not all there yet. A queue without a leader takes as long to get one.
 const CALM: Duration = Duration::from_secs(30);
 /// A queue whose node is away for so long is in others' way for longer than a restart takes.
 const LONGEST_AWAY: Duration = Duration::from_secs(300);
@@ -103,7 +104,8 @@ impl Patience {
             may_leave: match cause {
                 Cause::AllAway => false,
                 Cause::Away => standing.troubled_for >= LONGEST_AWAY,
-                Cause::Refused | Cause::Lasting => refuses && standing.calm_for >= CALM,
+                Cause::Refused => refuses && standing.calm_for.min(standing.troubled_for) >= CALM,
+                Cause::Lasting => refuses && standing.calm_for >= CALM,
             },
         }
     }
@@ -117,7 +119,7 @@ mod tests {
 
     const CALM_LONG: Standing = Standing {
         calm_for: Duration::from_secs(3_600),
-        troubled_for: Duration::ZERO,
+        troubled_for: CALM,
     };
 
     fn any_cause() -> impl Strategy<Value = Cause> {
@@ -162,6 +164,11 @@ mod tests {
             ..CALM_LONG
         };
         assert!(!patience.after(Cause::Refused, restarted).may_leave);
+        let elects = Standing {
+            troubled_for: Duration::from_secs(29),
+            ..CALM_LONG
+        };
+        assert!(!patience.after(Cause::Refused, elects).may_leave);
         assert!(patience.after(Cause::Refused, CALM_LONG).may_leave);
         // One answer of another kind, and it begins anew.
         patience.after(Cause::Away, CALM_LONG);
