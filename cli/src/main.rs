@@ -30,6 +30,7 @@ mod signals;
 mod simulate;
 mod stop;
 mod topology;
+mod unreadable;
 mod waiting;
 
 use std::{io::IsTerminal, process::ExitCode, time::Duration};
@@ -79,6 +80,8 @@ enum Command {
     Parked(Box<parked::Command>),
     #[command(subcommand)]
     Waiting(waiting::Command),
+    #[command(subcommand)]
+    Unreadable(unreadable::Command),
     Topology(topology::Options),
     Setup(setup::Options),
     Gc(gc::Options),
@@ -149,6 +152,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         Command::Man(options) => man::run(&options, Cli::command(), output),
         Command::Setup(options) => setup::run(options, global, output).await,
         Command::Simulate(options) => simulate::run(options, output),
+        Command::Unreadable(command) => unreadable::run(command, global, output).await,
         Command::Waiting(command) => waiting::run(command, global, output).await,
         // It takes the place of this process before anything is begun.
         Command::Serve(options) => Err(serve::run(&options, global)),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod amqp10;
 mod client;
 mod connection;
 mod consumer;
@@ -14,6 +15,7 @@ mod stream;
 mod telemetry;
 mod threads;
 mod topology;
+mod unreadable;
 #[doc(hidden)]
 pub mod visible;
 mod waiting;
@@ -48,6 +50,8 @@ pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, Status, Strategy, WorkQueue, parking_queue, waiting_queue, work_queue_of,
+    QueueType, Status, Strategy, WorkQueue, parking_queue, unreadable_queue, waiting_queue,
+    work_queue_of,
 };
+pub use unreadable::{Unreadable, UnreadableMessage};
 pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

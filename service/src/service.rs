@@ -367,6 +367,7 @@ impl Service {
             .prefetch(self.options.prefetch)
             // A copy would say neither where a message died nor what is asked for.
             .put_back_whole(true)
+            .sets_aside(true)
             .wait(false)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {

@@ -44,6 +44,7 @@ mod setup;
 mod simulating;
 mod stage;
 mod topology;
+mod unreadable;
 mod unrenewed;
 mod unsuited;
 mod waiting;

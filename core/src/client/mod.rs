@@ -43,6 +43,7 @@ use crate::{
         DeadLetterProbes, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait,
         Waits, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
+    unreadable::Unreadable,
     waiting::Waiting,
 };
 
@@ -152,6 +153,8 @@ struct Inner {
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
+    /// How often messages that cannot be delivered were moved out of the way.
+    moves: AtomicU64,
     probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -271,6 +274,7 @@ impl Client {
             metrics,
             reconnects,
             one_consumer: AtomicBool::default(),
+            moves: AtomicU64::default(),
             probes: Arc::default(),
             delayed: Mutex::default(),
         })))
@@ -315,6 +319,13 @@ impl Client {
     #[must_use]
     pub fn parked(&self, queue: impl Into<String>) -> Parked {
         Parked::new(self.clone(), queue.into())
+    }
+
+    /// The messages of the work queue `queue` that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`. Nothing is sent to the
+    /// broker yet.
+    #[must_use]
+    pub fn unreadable(&self, queue: impl Into<String>) -> Unreadable {
+        Unreadable::new(self.clone(), queue.into())
     }
 
     /// The messages of the work queue `queue` that wait for their next attempt. Nothing is sent to the broker yet.
@@ -535,6 +546,15 @@ impl Client {
     /// What was found out about the waiting queues of its work queues.
     pub(crate) fn dead_letter_probes(&self) -> Arc<DeadLetterProbes> {
         Arc::clone(&self.0.probes)
+    }
+
+    /// How often messages that cannot be delivered were moved out of the way.
+    pub(crate) fn moves(&self) -> u64 {
+        self.0.moves.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_moved(&self) {
+        self.0.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {

@@ -40,6 +40,10 @@ pub(crate) struct Capabilities {
     pub(crate) fills_in_default_type: bool,
     /// A refusal that is longer than 255 bytes and not ASCII is cut, not an error that closes the connection (85): RabbitMQ before 4.0.
     pub(crate) cuts_long_refusals: bool,
+    /// It serves AMQP 1.0 on the same port, and stores what AMQP 0-9-1 cannot carry: RabbitMQ 4.0.
+    pub(crate) serves_amqp10: bool,
+    /// In a message of AMQP 1.0, it leaves out decimal and infinite numbers for an AMQP 0-9-1 client, rather than fail: RabbitMQ 4.3.
+    pub(crate) leaves_out_odd_numbers: bool,
 }
 
 /// The delivery limit of quorum queues since RabbitMQ 4.0.
@@ -61,6 +65,8 @@ impl Capabilities {
         tells_default_type: false,
         fills_in_default_type: false,
         cuts_long_refusals: true,
+        serves_amqp10: false,
+        leaves_out_odd_numbers: false,
     };
 
     /// LavinMQ 2: one type of queue, besides streams. It counts deliveries only with an `x-delivery-limit`, for reject and nack alike, and
@@ -96,6 +102,8 @@ impl Capabilities {
             tells_default_type: server.at_least(3, 10),
             fills_in_default_type: v4_0,
             cuts_long_refusals: !v4_0,
+            serves_amqp10: v4_0,
+            leaves_out_odd_numbers: v4_3,
         }
     }
 }
@@ -125,6 +133,8 @@ mod tests {
         assert!(old.cuts_long_refusals && !middle.cuts_long_refusals && !new.cuts_long_refusals);
         assert!(!old.fills_in_default_type && middle.fills_in_default_type);
         assert_eq!(new.delivery_limit, Some(20));
+        assert!(!old.serves_amqp10 && middle.serves_amqp10 && new.serves_amqp10);
+        assert!(!middle.leaves_out_odd_numbers && new.leaves_out_odd_numbers);
         assert!(
             [old, middle, new]
                 .iter()

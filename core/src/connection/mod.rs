@@ -2,6 +2,7 @@
 
 mod address;
 mod addresses;
+mod amqp10;
 mod begun;
 mod capabilities;
 mod census;
@@ -35,6 +36,7 @@ pub use login::{Credentials, Login};
 pub use refusal::{permission_for, permission_pattern};
 pub use server::Server;
 
+pub(crate) use amqp10::Session10;
 pub(crate) use begun::Begun;
 pub(crate) use census::{Census, Count, is_doubtful, leaderless};
 pub(crate) use channel::{
@@ -53,7 +55,7 @@ pub(crate) use parting::Parting;
 pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
 pub(crate) use patience::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
 pub(crate) use refusal::{
-    Doing, can_be_said_to_be_missing, consumer_timeout, is_one_consumer_too_many, refusal,
-    size_limit,
+    Doing, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
+    is_one_consumer_too_many, refusal, size_limit,
 };
 pub(crate) use survival::survives;

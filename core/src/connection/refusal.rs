@@ -1,6 +1,6 @@
 //! Turns an answer of the broker or the client library into one sentence that names what to change.
 
-use std::{fmt, time::Duration};
+use std::{error, fmt, time::Duration};
 
 use lapin::{
     ErrorKind as Cause,
@@ -231,6 +231,20 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
         return None;
     };
     largest(said.get_message().as_str())
+}
+
+/// Whether the broker closed the connection because of an error of its own (541). It does so when it should deliver a message that it cannot
+/// convert to AMQP 0-9-1.
+pub(crate) fn is_internal_error(error: &Error) -> bool {
+    let why = error::Error::source(error).and_then(|why| why.downcast_ref::<lapin::Error>());
+    let said = why.map(|why| match why.kind() {
+        Cause::ProtocolError(said) => Some(said.kind()),
+        _ => None,
+    });
+    matches!(
+        said.flatten(),
+        Some(AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR))
+    )
 }
 
 /// Whether the broker closed the connection because of one consumer too many on a channel: `reached maximum (1) of consumers per channel`.

@@ -28,7 +28,7 @@ use async_rs::{
 use futures_util::Stream;
 use lapin::types::FieldTable;
 use tokio::{
-    io::{AsyncRead as _, AsyncWrite as _, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, lookup_host},
     sync::watch,
     time::timeout,
@@ -44,9 +44,68 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result};
 
-enum Socket {
+/// A socket, with TLS if the URL says so.
+pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.is_write_vectored(),
+            Self::Tls(socket) => socket.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tls(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
 }
 
 /// The stream that lapin reads and writes.
@@ -132,15 +191,15 @@ fn late(address: &Address, patience: Duration) -> Error {
     )
 }
 
-/// Opens the socket within this time.
+/// Opens a socket within this time. Also returns a handle to hang up with.
 ///
 /// # Errors
 /// [`ErrorKind::Unreachable`], [`ErrorKind::Timeout`] or [`ErrorKind::TlsFailed`].
-pub(super) async fn open(
+pub(super) async fn dial(
     address: &Address,
     place: SocketAddr,
     patience: Duration,
-) -> Result<(GuardedStream, Lifeline)> {
+) -> Result<(Socket, std::net::TcpStream)> {
     // First: a file that cannot be read does not mean that the host does not answer.
     let config = match address.tls {
         true => Some(tls::config(address).await?),
@@ -163,7 +222,19 @@ pub(super) async fn open(
         };
         Ok((socket, lifeline))
     });
-    let (socket, lifeline) = opened.await.map_err(|_| late(address, patience))??;
+    opened.await.map_err(|_| late(address, patience))?
+}
+
+/// Opens the socket of a connection of lapin within this time.
+///
+/// # Errors
+/// Those of [`dial`].
+pub(super) async fn open(
+    address: &Address,
+    place: SocketAddr,
+    patience: Duration,
+) -> Result<(GuardedStream, Lifeline)> {
+    let (socket, lifeline) = dial(address, place, patience).await?;
     let (alive, gone) = watch::channel(());
     let sanitiser = Sanitiser::new(FRAME_MAX);
     let greeting = Greeting::default();
@@ -238,10 +309,7 @@ impl futures_io::AsyncRead for GuardedStream {
         } = self.get_mut();
         let read = sanitiser.read(buf, |room| {
             let mut read = ReadBuf::new(room);
-            ready!(match socket {
-                Socket::Plain(socket) => Pin::new(socket).poll_read(cx, &mut read),
-                Socket::Tls(socket) => Pin::new(socket).poll_read(cx, &mut read),
-            })?;
+            ready!(Pin::new(&mut *socket).poll_read(cx, &mut read))?;
             Poll::Ready(Ok(read.filled().len()))
         });
         match &read {
@@ -263,10 +331,7 @@ impl futures_io::AsyncWrite for GuardedStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().socket {
-            Socket::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Socket::Tls(socket) => Pin::new(socket).poll_write(cx, buf),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -274,19 +339,13 @@ impl futures_io::AsyncWrite for GuardedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().socket {
-            Socket::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-            Socket::Tls(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_write_vectored(cx, bufs)
     }
 
     /// lapin calls this first in every round of its loop, when everything that it had read is handled.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         chunk::end();
-        match &mut self.get_mut().socket {
-            Socket::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Socket::Tls(socket) => Pin::new(socket).poll_flush(cx),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_flush(cx)
     }
 
     /// lapin's thread waits for this after it has given up a silent peer. It must not wait: TLS sends a last record, and a peer that has

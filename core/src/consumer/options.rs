@@ -37,6 +37,7 @@ pub struct Consumer {
     pub(super) work_queue: Option<WorkQueue>,
     pub(super) reserved_name: bool,
     pub(super) put_back_whole: bool,
+    pub(super) sets_aside: bool,
     /// `None`: as its client.
     pub(super) wait: Option<bool>,
     pub(super) limits: Limits,
@@ -67,6 +68,7 @@ impl Consumer {
             work_queue: None,
             reserved_name: false,
             put_back_whole: false,
+            sets_aside: false,
             wait: None,
             limits: Limits::default(),
             listener: Listener::default(),
@@ -191,6 +193,14 @@ impl Consumer {
     /// parked messages or replay them, use [`Client::parked`].
     pub fn reserved_name(mut self, reserved_name: bool) -> Self {
         self.reserved_name = reserved_name;
+        self
+    }
+
+    /// Whether `<queue>.unreadable` may be created with `dlx` off as well, for messages that RabbitMQ cannot deliver over AMQP 0-9-1. For the
+    /// service's own queues.
+    #[doc(hidden)]
+    pub fn sets_aside(mut self, sets_aside: bool) -> Self {
+        self.sets_aside = sets_aside;
         self
     }
 

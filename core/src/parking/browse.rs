@@ -26,10 +26,16 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Census, Connection, Count},
-    topology::{Inspection, check_parking, inspect_parking, name},
+    connection::{Census, Connection, Count, is_internal_error},
+    topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
+    unreadable::set_aside,
     visible,
 };
+
+/// Whether the walk is over because the connection is.
+fn is_lost(error: &Error) -> bool {
+    error.kind() == ErrorKind::ConnectionLost || is_internal_error(error)
+}
 
 /// A walk through a parking queue. [`Parked::browse`](crate::Parked::browse) starts it, [`close`](Self::close) ends it.
 ///
@@ -39,6 +45,7 @@ use crate::{
 /// If it is dropped without `close`, the messages are requeued as well, a moment later. A quorum queue may then put them behind those that
 /// an earlier walk had seen.
 pub struct Browse {
+    client: Client,
     pub(super) queue: Arc<str>,
     pub(super) parking: String,
     pub(super) connection: Connection,
@@ -59,6 +66,8 @@ pub struct Browse {
     /// The queue is known to be a classic queue.
     classic: bool,
     pub(super) begun: bool,
+    /// Whether a message was shown.
+    shown: bool,
     pub(super) others: u32,
     pub(super) missed: u32,
     pub(super) warning: Option<String>,
@@ -95,6 +104,7 @@ impl Browse {
             })?;
         }
         Ok(Self {
+            client: client.clone(),
             queue: Arc::from(queue),
             parking,
             connection,
@@ -109,6 +119,7 @@ impl Browse {
             wear,
             classic,
             begun: false,
+            shown: false,
             others: found.consumer_count(),
             missed: 0,
             warning,
@@ -150,7 +161,69 @@ impl Browse {
     /// # Errors
     /// Those of a lost connection: everything held is back in the parking queue. [`ErrorKind::Timeout`] if the broker says that there are
     /// messages and delivers none. Those of publishing, if a message must be replaced by a fresh copy first: it is still parked.
+    ///
+    /// Messages that RabbitMQ cannot deliver over AMQP 0-9-1 are [moved away](crate::Unreadable::take_from) when the walk meets the first
+    /// one. If it has shown others before, the error says so: walk again.
     pub async fn next(&mut self) -> Result<Option<Record>> {
+        let mut next = self.advance().await;
+        if let Err(lost) = &next
+            && is_lost(lost)
+            && self.has_moved_the_unreadable().await
+        {
+            if self.shown {
+                return next.map_err(|lost| {
+                    lost.saying(format!(
+                        "`{}` had messages that RabbitMQ cannot deliver over AMQP 0-9-1; they are in `{}` now, and everything that this walk \
+                         showed is back in its place: walk again",
+                        self.parking,
+                        unreadable_queue(&self.queue)
+                    ))
+                });
+            }
+            *self = Self::open(&self.client, &self.queue, &self.parking).await?;
+            next = self.advance().await;
+        }
+        self.shown |= matches!(next, Ok(Some(_)));
+        next
+    }
+
+    /// Whether messages were the reason that the connection was lost.
+    async fn has_moved_the_unreadable(&self) -> bool {
+        let capabilities = self.connection.server().capabilities();
+        if !capabilities.serves_amqp10 {
+            return false;
+        }
+        let (client, connection) = (&self.client, &self.connection);
+        let moved = set_aside(
+            client,
+            connection,
+            &self.queue,
+            &self.parking,
+            u32::MAX,
+            true,
+        );
+        match moved.await {
+            Ok(moved) => {
+                let count = moved.causes.len();
+                if let Some(cause) = moved.causes.first() {
+                    warn!(
+                        queue = self.parking,
+                        to = unreadable_queue(&self.queue),
+                        count,
+                        cause,
+                        "messages that RabbitMQ cannot deliver over AMQP 0-9-1 were moved out of the way"
+                    );
+                }
+                count > 0
+            }
+            Err(error) => {
+                warn!(queue = self.parking, %error, "whether a message closed the connection was not found out");
+                false
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Option<Record>> {
         self.begin().await?;
         self.turn().await?;
         loop {
@@ -222,7 +295,7 @@ impl Browse {
 
     /// Forgets what is held if the walk was interrupted: the queue has everything again.
     pub(super) fn unless_over<T>(&mut self, done: Result<T>) -> Result<T> {
-        if matches!(&done, Err(error) if error.kind() == ErrorKind::ConnectionLost) {
+        if matches!(&done, Err(error) if is_lost(error)) {
             self.held.clear();
             self.unrenewed.clear();
             (self.rotation, self.sent) = (None, VecDeque::new());

@@ -49,6 +49,11 @@ impl Browse {
         }
         let total = self.supply.left();
         let any = self.expect().await?;
+        if any && self.connection.server().capabilities().serves_amqp10 {
+            // A message among them that cannot be delivered ends the connection: before anything is shown, the walk can begin anew.
+            let came = self.supply.take_what_is_on_its_way().await;
+            self.unless_over(came)?;
+        }
         self.begun = true;
         match self.supply.front() {
             Some(first) if any && self.wear.all_at_once(first) => {

@@ -412,7 +412,7 @@ impl Supply {
 
     /// Waits until the current consumer's share is used up or the queue is empty. What is on its way to a cancelled consumer, a quorum
     /// queue takes back and counts.
-    async fn take_what_is_on_its_way(&mut self) -> Result<()> {
+    pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         self.open().await?;
         let mut parting = Parting::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {

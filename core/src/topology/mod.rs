@@ -39,9 +39,9 @@ pub(crate) use lacking::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, parking_queue, waiting_queue, work_queue_of,
+    QueueType, parking_queue, unreadable_queue, waiting_queue, work_queue_of,
 };
-pub(crate) use plan::{existing, name, parking as parking_item, waits_for};
+pub(crate) use plan::{existing, name, parking as parking_item, unreadable, waits_for};
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;
 pub(crate) use queue_age::SAFE_AGE;

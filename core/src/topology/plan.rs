@@ -330,6 +330,12 @@ pub fn parking_queue(queue: &str) -> String {
     format!("{queue}.parked")
 }
 
+/// The name of the queue for messages of `queue` that RabbitMQ cannot deliver over AMQP 0-9-1: `<queue>.unreadable`.
+#[must_use]
+pub fn unreadable_queue(queue: &str) -> String {
+    format!("{queue}.unreadable")
+}
+
 /// The work queue of a waiting or parking queue, by its name: `orders` for `orders.parked` and `orders.retry.1000`. `None` for other names.
 #[must_use]
 pub fn work_queue_of(name: &str) -> Option<&str> {
@@ -458,6 +464,26 @@ pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
         any_arguments: true,
         missing: Missing::Made,
         purpose: PARKED_HERE,
+    }
+}
+
+/// The queue for messages of `queue` that AMQP 0-9-1 cannot carry. It is like a parking queue.
+pub(crate) fn unreadable(queue: &str, queue_type: QueueType) -> Item {
+    match parking_itself(&unreadable_queue(queue), queue_type) {
+        Item::Queue {
+            name,
+            arguments,
+            any_arguments,
+            missing,
+            ..
+        } => Item::Queue {
+            name,
+            arguments,
+            any_arguments,
+            missing,
+            purpose: "messages are kept here that AMQP 0-9-1 cannot carry",
+        },
+        other => other,
     }
 }
 

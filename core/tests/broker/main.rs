@@ -41,6 +41,7 @@ mod subscribing;
 mod telemetry;
 mod tls;
 mod tokens;
+mod unreadable;
 mod waiting;
 mod ways;
 mod work_queue;

@@ -9,17 +9,17 @@ use crate::{
 };
 
 const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked)?$";
-const DEFAULT_EXCHANGE: &str = r"^amq\.default$";
+pub(crate) const DEFAULT_EXCHANGE: &str = r"^amq\.default$";
 const NOTHING: &str = "^$";
 
 /// A user of its own, who goes with the test.
-struct User<'a> {
+pub(crate) struct User<'a> {
     vhost: &'a Vhost,
     name: String,
 }
 
 impl<'a> User<'a> {
-    async fn of(vhost: &'a Vhost) -> User<'a> {
+    pub(crate) async fn of(vhost: &'a Vhost) -> User<'a> {
         let name = format!("{}-bob", vhost.name());
         vhost
             .broker()
@@ -30,7 +30,7 @@ impl<'a> User<'a> {
         User { vhost, name }
     }
 
-    async fn may(&self, configure: &str, write: &str, read: &str) {
+    pub(crate) async fn may(&self, configure: &str, write: &str, read: &str) {
         let may = Permissions {
             configure,
             write,
@@ -44,13 +44,13 @@ impl<'a> User<'a> {
     }
 
     /// A fresh connection: brokers remember what a channel was allowed.
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.vhost.url_as(&self.name, "pw"))
             .await
             .unwrap()
     }
 
-    async fn gone(self) {
+    pub(crate) async fn gone(self) {
         self.vhost
             .broker()
             .management()

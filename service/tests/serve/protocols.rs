@@ -163,3 +163,59 @@ async fn what_asks_for_direct_replies_is_delayed_like_all_others() {
     })
     .await;
 }
+
+/// A message that no client of AMQP 0-9-1 can be given.
+fn bomb(id: &str) -> Message10 {
+    let tenant = retryrmq_harness::amqp10::uuid([7; 16]);
+    Message10::new("x").id(id).property("tenant", tenant)
+}
+
+/// Waits until one message is in the queue, and takes none: it cannot be taken over AMQP 0-9-1.
+async fn is_set_aside(amqp: &Amqp, queue: &str) {
+    eventually(PATIENCE, "it is set aside", || async {
+        match amqp.depth(queue).await {
+            Some(1) => Ok(()),
+            depth => Err(format!("{queue}: {depth:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_delivered_is_set_aside_and_all_other_queues_are_served() {
+    on_every_broker_where(speaks_1_0, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        shop(&amqp, "shop").await;
+        let file = policy(&format!("{POLICY}[defaults]\nretry = \"list(100ms)\"\n"));
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        replica.says("kept until they are due").await;
+        declare(&amqp, "other", QueueType::Quorum, true).await;
+        let mut publisher = Amqp10::connect(&vhost).await;
+        publisher
+            .publish("/queues/retryrmq.intake", &bomb("dead"))
+            .await;
+        let late = bomb("late").property("x-delay", retryrmq_harness::amqp10::long(300));
+        publisher
+            .publish("/exchanges/orders/order.new", &late)
+            .await;
+        let came = Arc::<Mutex<bool>>::default();
+        let seen = Arc::clone(&came);
+        let _other = Native::start(&vhost, "other", move |message| {
+            let again = message.attempt() > 1;
+            *seen.lock().unwrap() |= again;
+            again
+        })
+        .await;
+        amqp.publish_with("other", "x", id("other")).await;
+        eventually(PATIENCE, "the other queue is served", || async {
+            *came.lock().unwrap()
+        })
+        .await;
+        is_set_aside(&amqp, "retryrmq.intake.unreadable").await;
+        is_set_aside(&amqp, "retryrmq.delayed.unreadable").await;
+        assert_eq!(amqp.depth("retryrmq.intake").await, Some(0));
+        assert!(replica.end().await.success());
+    })
+    .await;
+}

@@ -109,6 +109,10 @@ pub(crate) struct Engine {
     sessions: u64,
     /// How many channels in a row were lost or could not be opened.
     failures: u32,
+    /// How many sessions in a row ended soon after they began.
+    short_sessions: u32,
+    /// When the current session began.
+    opened_at: Duration,
     /// From when on queues that existed when the channel was opened are a safe place.
     safe_from: Moment,
     /// The last reported reason why no channel could be consumed from, and when it was reported.
@@ -184,6 +188,8 @@ impl Engine {
             channel: None,
             sessions: 1,
             failures: 0,
+            short_sessions: 0,
+            opened_at: Duration::ZERO,
             safe_from: Moment::ZERO,
             complained: None,
             intake: Intake::new(options.prefetch, queues_sleep),

@@ -13,6 +13,8 @@ use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A session that ends sooner has not shown that consuming works.
+const SHORT_SESSION: Duration = Duration::from_secs(5);
 /// How often it is reported again that nothing can be consumed.
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
@@ -34,6 +36,7 @@ impl Engine {
             acks: AckWindow::new(1),
         });
         self.cautious = true;
+        self.opened_at = now.at;
         self.early.opened();
     }
 
@@ -176,11 +179,20 @@ impl Engine {
         self.returned_unseen = 0;
         if self.drain.is_none() {
             self.failures += 1;
-            let pause = if self.failures == 1 {
-                Duration::ZERO
+            let lived = now.at.saturating_sub(self.opened_at);
+            self.short_sessions = if lived < SHORT_SESSION {
+                self.short_sessions + 1
             } else {
-                (FIRST_PAUSE * 2u32.pow(self.failures.min(6))).min(LONGEST_PAUSE)
+                0
             };
+            let after = |ends: u32, power: u32| match ends {
+                0 | 1 => Duration::ZERO,
+                _ => (FIRST_PAUSE * 2u32.pow(power.min(6))).min(LONGEST_PAUSE),
+            };
+            let pause = after(self.failures, self.failures).max(after(
+                self.short_sessions,
+                self.short_sessions.saturating_sub(2),
+            ));
             self.open(pause, out);
         }
     }

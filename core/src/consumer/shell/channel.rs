@@ -27,8 +27,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Begun, Connection, Doing, LINGER, OpenChannel, ask, is_one_consumer_too_many, look,
-        put_off, refusal,
+        Begun, Connection, Doing, LINGER, OpenChannel, ask, is_internal_error,
+        is_one_consumer_too_many, look, put_off, refusal,
     },
 };
 
@@ -286,15 +286,16 @@ impl Channel {
         }
     }
 
-    /// Why the broker closed the channel, such as a `consumer_timeout`. Whoever keeps the connection reports its end, but for one consumer
-    /// too many.
+    /// Why the broker closed the channel, such as a `consumer_timeout`. Whoever keeps the connection reports its end, but for what
+    /// this consumer has caused: one consumer too many, or a message that cannot be delivered.
     fn reason(&self, why: lapin::Error) -> Option<Error> {
         let is_of_channel = matches!(
             why.kind(),
             lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_))
         );
         let why = refusal(&Doing::Consuming(self.queue.as_str()), why);
-        (is_of_channel || is_one_consumer_too_many(&why)).then_some(why)
+        let is_ours = is_one_consumer_too_many(&why) || is_internal_error(&why);
+        (is_of_channel || is_ours).then_some(why)
     }
 
     fn answered(&mut self, answer: Answer) -> Option<Happening> {

@@ -17,6 +17,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
+use tracing::{debug, warn};
 
 use self::{
     channel::{Channel, Happening},
@@ -31,15 +32,20 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,
-    connection::{GOODBYE, is_one_consumer_too_many},
+    connection::{Connection, GOODBYE, is_internal_error, is_one_consumer_too_many},
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
     topology::{self, Finding, Mode, Plan, QueueType, Waits},
+    unreadable::{Look, Moved, Suspicion, set_aside},
 };
 
 /// The most channel events taken in a row. Not all at once, so that acknowledgements go out evenly: acking a whole window at once starves
 /// the quorum queue.
 const BURST: usize = 32;
+
+/// How many messages are looked at for one that cannot be delivered. It was among those that the broker sent: behind as many, at most, as the
+/// consumers of the queue may hold.
+const LOOKED_AT: u32 = 1_000;
 
 /// How long a quietly settled outcome may wait.
 const QUIETLY: Duration = Duration::from_millis(100);
@@ -54,6 +60,8 @@ enum Mail {
     IsOld(u64),
     /// The broker refuses our login.
     Refused(Error),
+    /// Messages that cannot be delivered were moved out of the way.
+    SetAside(Moved),
 }
 
 /// A consumer that runs.
@@ -63,6 +71,8 @@ pub(super) struct Shell {
     wanted: Commands,
     client: Client,
     declare: bool,
+    /// Whether a queue may be created for messages that cannot be delivered.
+    may_set_aside: bool,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
     demands: Arc<Demands>,
@@ -78,6 +88,10 @@ pub(super) struct Shell {
     mailbox: mpsc::UnboundedReceiver<Mail>,
     copies: Copies,
     outcomes: Vec<(Token, Ending)>,
+    /// Whether the queue has messages that close our connections.
+    suspicion: Suspicion,
+    /// When the current channel was opened.
+    opened: Instant,
     /// When the engine's time began.
     began: Instant,
     told_to_close: bool,
@@ -127,6 +141,28 @@ async fn tell_of_old_queues(
     }
 }
 
+/// Looks for messages that close the connection, and moves them.
+///
+/// # Errors
+/// Why the consumer must not consume now.
+async fn look(
+    suspicion: Suspicion,
+    client: &Client,
+    connection: &Connection,
+    queue: &ShortString,
+    may_declare: bool,
+) -> Result<Moved> {
+    let queue = queue.as_str();
+    let looked = set_aside(client, connection, queue, queue, LOOKED_AT, may_declare).await;
+    if let Err(error) = &looked {
+        debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
+    }
+    match suspicion.after(queue, looked)? {
+        Look::Cleared(moved) => Ok(moved),
+        Look::Nothing => Ok(Moved::default()),
+    }
+}
+
 impl Shell {
     /// Checks the options, prepares the broker, and consumes.
     pub(super) async fn subscribe(
@@ -150,6 +186,7 @@ impl Shell {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
+        let may_set_aside = declare || options.sets_aside;
         let findings = client.prepare(&plan, mode(declare)).await?;
         let waits = Waits::new(
             Arc::clone(client.addresses()),
@@ -193,6 +230,7 @@ impl Shell {
             copies: Copies::new(client.clone(), Arc::clone(&waits), mail.clone()),
             client,
             declare,
+            may_set_aside,
             kind: kind(&findings),
             demands: Arc::new(demands),
             plan,
@@ -206,6 +244,8 @@ impl Shell {
             mail,
             mailbox,
             outcomes: Vec::new(),
+            suspicion: Suspicion::default(),
+            opened: Instant::now(),
             began: Instant::now(),
             told_to_close: false,
             told_to_abandon: false,
@@ -233,6 +273,11 @@ impl Shell {
             return Ok(());
         };
         match channel.next().await {
+            // It may have been the first message: the next session looks for it.
+            Happening::Lost(Some(why)) if is_internal_error(&why) => {
+                self.happened(Happening::Lost(Some(why)));
+                Ok(())
+            }
             Happening::Lost(why) => Err(why.unwrap_or_else(|| {
                 let why = "the connection was lost while the consumer subscribed; try again";
                 Error::new(ErrorKind::ConnectionLost, why)
@@ -431,6 +476,7 @@ impl Shell {
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let demands = Arc::clone(&self.demands);
+        let (suspicion, may_set_aside) = (self.suspicion, self.may_set_aside);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
@@ -461,6 +507,11 @@ impl Shell {
                 let findings = findings?;
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
+                if suspicion.looks() {
+                    let moved =
+                        look(suspicion, &client, &connection, &queue, may_set_aside).await?;
+                    let _ = mail.send(Mail::SetAside(moved));
+                }
                 let channel = Channel::open(connection, queue, priority, session).await?;
                 Ok((Box::new(channel), server, kind(&findings)))
             };
@@ -484,6 +535,7 @@ impl Shell {
         };
         let session = channel.session;
         if let Happening::Lost(why) = &happening {
+            self.suspect(why.as_ref());
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
                 self.keep_to_one_consumer();
@@ -535,6 +587,7 @@ impl Shell {
                     kind == Some(QueueType::Classic),
                 );
                 self.kind = kind;
+                self.opened = Instant::now();
                 self.keep_to_one_consumer();
                 self.tell(Input::Opened { session });
             }
@@ -544,8 +597,34 @@ impl Shell {
                 let error = error.to_string();
                 self.listener.tell(|| Event::LoginRefused { queue, error });
             }
+            Mail::SetAside(moved) => self.set_aside(&moved),
             Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
         }
+    }
+
+    /// Takes note of why a channel was lost.
+    fn suspect(&mut self, why: Option<&Error>) {
+        let by_error = why.is_some_and(is_internal_error);
+        let (lived, moves) = (self.opened.elapsed(), self.client.moves());
+        self.suspicion.lost(by_error, lived, moves);
+    }
+
+    fn set_aside(&mut self, moved: &Moved) {
+        let Some(cause) = moved.causes.first() else {
+            return;
+        };
+        let (queue, to) = (
+            self.engine.name(),
+            topology::unreadable_queue(self.engine.name()),
+        );
+        warn!(
+            queue,
+            to,
+            count = moved.causes.len(),
+            cause,
+            "messages that RabbitMQ cannot deliver over AMQP 0-9-1 were moved out of the way: it closed the connection for each; `retryrmq \
+             unreadable ls {queue}` shows them, and their publishers should send other types"
+        );
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
@@ -580,6 +659,7 @@ impl Shell {
             },
         };
         if let Err(why) = written {
+            self.suspect(Some(&why));
             self.hear_the_end_of_the_client();
             let why = Some(why);
             self.tell(Input::Lost { session, why });

@@ -1,0 +1,478 @@
+//! A connection with one session, which lives for seconds: it reads a queue and publishes to another.
+//!
+//! It is our own because messages must pass unchanged, whatever is in them: the clients there are decode each section into types of their
+//! own, and refuse some that RabbitMQ accepts.
+
+use std::{collections::VecDeque, fmt};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::value::{
+    FALSE, Reader, TRUE, Value, binary, boolean, described, list, null, string, symbol, ubyte, uint,
+};
+
+const MECHANISMS: u64 = 0x40;
+const INIT: u8 = 0x41;
+const OUTCOME: u64 = 0x44;
+const OPEN: u8 = 0x10;
+const BEGIN: u8 = 0x11;
+const ATTACH: u8 = 0x12;
+const FLOW: u8 = 0x13;
+const TRANSFER: u8 = 0x14;
+const DISPOSITION: u8 = 0x15;
+const DETACH: u8 = 0x16;
+const END: u8 = 0x17;
+const CLOSE: u8 = 0x18;
+const ACCEPTED: u64 = 0x24;
+const ERROR: u64 = 0x1d;
+const SOURCE: u8 = 0x28;
+const TARGET: u8 = 0x29;
+
+/// The kinds of frames.
+const AMQP: u8 = 0;
+const SASL: u8 = 1;
+
+/// The largest frame that we take, and write if the broker takes it.
+const FRAME_MAX: u32 = 131_072;
+/// What a frame needs besides a part of the message.
+const OVERHEAD: usize = 512;
+/// How many frames the broker may send before we have to tell it to go on.
+const WINDOW: u32 = i32::MAX.unsigned_abs();
+
+/// How to log in.
+pub(crate) enum Sasl {
+    Plain { user: String, secret: String },
+    External,
+}
+
+/// Why it ended.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Io(std::io::Error),
+    /// The broker's own words.
+    Refused(String),
+    /// What cannot be understood.
+    Garbled(&'static str),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(why) => write!(f, "{why}"),
+            Self::Refused(said) => f.write_str(said),
+            Self::Garbled(what) => write!(f, "the broker's answer cannot be read: {what}"),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(why: std::io::Error) -> Self {
+        Self::Io(why)
+    }
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// A message that the broker holds for us until it is settled.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) number: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A frame of the session: its performative, and what follows.
+struct Frame {
+    code: u64,
+    fields: Vec<Value>,
+    payload: Vec<u8>,
+}
+
+impl Frame {
+    fn field(&self, number: usize) -> &Value {
+        self.fields.get(number).unwrap_or(&Value::Null)
+    }
+
+    fn number(&self, number: usize) -> Option<u32> {
+        self.field(number)
+            .number()
+            .and_then(|value| u32::try_from(value).ok())
+    }
+}
+
+/// A link of ours: its handle is its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link(u32);
+
+pub(crate) struct Session<S> {
+    stream: S,
+    frame_max: usize,
+    /// The transfers that came and were not asked for yet.
+    came: VecDeque<Delivery>,
+    /// One whose parts have not all come.
+    partial: Option<Delivery>,
+    /// The number of the broker's next frame with a part of a message. RabbitMQ 4.0 begins with the highest.
+    next_incoming: u32,
+    /// How many frames with parts of messages we may still send.
+    room: u32,
+    /// How many frames with parts of messages we have sent, and how many messages.
+    sent: u32,
+    published: u32,
+    links: u32,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
+    /// Logs in, opens the virtual host, and begins.
+    pub(crate) async fn begin(
+        mut stream: S,
+        login: &Sasl,
+        host: &str,
+        vhost: &str,
+    ) -> Result<Self> {
+        greet(&mut stream, 3).await?;
+        let mut session = Self {
+            stream,
+            frame_max: 512,
+            came: VecDeque::new(),
+            partial: None,
+            next_incoming: 0,
+            room: 0,
+            sent: 0,
+            published: 0,
+            links: 0,
+        };
+        session.log_in(login, host).await?;
+        greet(&mut session.stream, 0).await?;
+        let name = string(&format!("retryrmq-{:016x}", fastrand::u64(..)));
+        let vhost = string(&format!("vhost:{vhost}"));
+        session
+            .send(OPEN, &[name, vhost, uint(FRAME_MAX)], &[])
+            .await?;
+        let opened = session.answer(OPEN).await?;
+        let largest = opened.number(2).unwrap_or(FRAME_MAX).min(FRAME_MAX);
+        session.frame_max = usize::try_from(largest).unwrap_or(512).max(512);
+        let begin = [null(), uint(0), uint(WINDOW), uint(WINDOW), uint(7)];
+        session.send(BEGIN, &begin, &[]).await?;
+        let begun = session.answer(BEGIN).await?;
+        session.next_incoming = begun.number(1).unwrap_or(0);
+        session.room = begun.number(2).unwrap_or(0);
+        Ok(session)
+    }
+
+    async fn log_in(&mut self, login: &Sasl, host: &str) -> Result<()> {
+        let offered = self.frame(SASL).await?;
+        if offered.code != MECHANISMS {
+            return Err(Failure::Garbled("no list of SASL mechanisms"));
+        }
+        let (mechanism, response) = match login {
+            Sasl::Plain { user, secret } => {
+                ("PLAIN", binary(format!("\0{user}\0{secret}").as_bytes()))
+            }
+            Sasl::External => ("EXTERNAL", binary(b"")),
+        };
+        let init = described(INIT, &list(&[symbol(mechanism), response, string(host)]));
+        self.write(SASL, &init).await?;
+        let outcome = self.frame(SASL).await?;
+        match (outcome.code, outcome.number(0)) {
+            (OUTCOME, Some(0)) => Ok(()),
+            _ => Err(Failure::Refused(format!(
+                "the login by {mechanism} is refused"
+            ))),
+        }
+    }
+
+    /// Reads from a queue. Nothing comes before [`drain`](Self::drain).
+    pub(crate) async fn read_from(&mut self, queue: &str) -> Result<Link> {
+        let source = described(SOURCE, &list(&[string(&address(queue))]));
+        self.attach(true, source, described(TARGET, &list(&[])))
+            .await
+    }
+
+    /// Publishes to a queue.
+    pub(crate) async fn publish_to(&mut self, queue: &str) -> Result<Link> {
+        let target = described(TARGET, &list(&[string(&address(queue))]));
+        let link = self
+            .attach(false, described(SOURCE, &list(&[])), target)
+            .await?;
+        // The broker grants credit, and only then takes a message.
+        self.answer(FLOW).await?;
+        Ok(link)
+    }
+
+    async fn attach(&mut self, receives: bool, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
+        let link = Link(self.links);
+        self.links += 1;
+        let mut attach = vec![
+            string(&format!("link-{}", link.0)),
+            uint(link.0),
+            boolean(receives),
+            ubyte(0), // each message is settled by its receiver
+            ubyte(0),
+            source,
+            target,
+        ];
+        if !receives {
+            attach.extend([null(), null(), uint(0)]);
+        }
+        self.send(ATTACH, &attach, &[]).await?;
+        let answer = self.answer(ATTACH).await?;
+        // A refused link is attached without an address, and then detached with the reason.
+        let place = if receives { 5 } else { 6 };
+        if *answer.field(place) == Value::Null {
+            self.answer(DETACH).await?;
+            return Err(Failure::Refused("the broker refused the link".to_owned()));
+        }
+        Ok(link)
+    }
+
+    /// Asks for at most this many messages that are ready now, and waits for them.
+    pub(crate) async fn drain(
+        &mut self,
+        link: Link,
+        most: u32,
+        count: u32,
+    ) -> Result<Vec<Delivery>> {
+        let flow = [
+            uint(self.next_incoming),
+            uint(WINDOW),
+            uint(self.sent),
+            uint(WINDOW),
+            uint(link.0),
+            uint(count), // how many came on this link before
+            uint(most),
+            null(),
+            TRUE.to_vec(), // drain: what is not there uses up the credit as well
+        ];
+        self.send(FLOW, &flow, &[]).await?;
+        loop {
+            if u32::try_from(self.came.len()).unwrap_or(u32::MAX) >= most {
+                break;
+            }
+            let frame = self.frame(AMQP).await?;
+            let is_drained = frame.code == u64::from(FLOW)
+                && frame.number(4) == Some(link.0)
+                && frame.number(6).unwrap_or(0) == 0;
+            self.note(frame)?;
+            if is_drained {
+                break;
+            }
+        }
+        Ok(self.came.drain(..).collect())
+    }
+
+    /// Publishes a message, and waits until the broker has stored it.
+    pub(crate) async fn publish(&mut self, link: Link, payload: &[u8]) -> Result<()> {
+        let number = self.published;
+        self.published = self.published.wrapping_add(1);
+        let size = self.frame_max - OVERHEAD.min(self.frame_max / 2);
+        let parts: Vec<_> = payload.chunks(size).collect();
+        let last = parts.len().saturating_sub(1);
+        for (place, part) in parts.into_iter().enumerate() {
+            while self.room == 0 {
+                let frame = self.frame(AMQP).await?;
+                self.note(frame)?;
+            }
+            let transfer = [
+                uint(link.0),
+                uint(number),
+                binary(&number.to_be_bytes()),
+                uint(0),
+                FALSE.to_vec(),
+                boolean(place < last),
+            ];
+            self.send(TRANSFER, &transfer, part).await?;
+            self.room -= 1;
+            self.sent = self.sent.wrapping_add(1);
+        }
+        loop {
+            let frame = self.frame(AMQP).await?;
+            if frame.code != u64::from(DISPOSITION) {
+                self.note(frame)?;
+                continue;
+            }
+            let first = frame.number(1).unwrap_or(number);
+            let is_it = (first..=frame.number(2).unwrap_or(first)).contains(&number);
+            if is_it {
+                return match frame.field(4).code() {
+                    Some(ACCEPTED) => Ok(()),
+                    _ => Err(Failure::Refused(
+                        "the broker did not store the copy".to_owned(),
+                    )),
+                };
+            }
+        }
+    }
+
+    /// Tells the broker that it may forget a message.
+    pub(crate) async fn accept(&mut self, number: u32) -> Result<()> {
+        let disposition = [
+            TRUE.to_vec(), // as the receiver
+            uint(number),
+            null(),
+            TRUE.to_vec(),
+            described(0x24, &list(&[])),
+        ];
+        self.send(DISPOSITION, &disposition, &[]).await
+    }
+
+    /// Ends. What was not accepted is back in its queue, in its place.
+    pub(crate) async fn close(mut self) -> Result<()> {
+        self.send(END, &[], &[]).await?;
+        self.answer(END).await?;
+        self.send(CLOSE, &[], &[]).await?;
+        self.answer(CLOSE).await?;
+        Ok(())
+    }
+
+    async fn send(&mut self, code: u8, fields: &[Vec<u8>], payload: &[u8]) -> Result<()> {
+        let mut body = described(code, &list(fields));
+        body.extend_from_slice(payload);
+        self.write(AMQP, &body).await
+    }
+
+    async fn write(&mut self, kind: u8, body: &[u8]) -> Result<()> {
+        let size = u32::try_from(body.len() + 8).map_err(|_| Failure::Garbled("too large"))?;
+        let mut frame = size.to_be_bytes().to_vec();
+        frame.extend([2, kind, 0, 0]);
+        frame.extend_from_slice(body);
+        self.stream.write_all(&frame).await?;
+        self.stream.flush().await?;
+        Ok(())
+    }
+
+    /// The next frame with this performative. What comes before is noted.
+    async fn answer(&mut self, code: u8) -> Result<Frame> {
+        loop {
+            let frame = self.frame(AMQP).await?;
+            if frame.code == u64::from(code) && !has_failed(&frame) {
+                if code == FLOW {
+                    self.note_window(&frame);
+                }
+                return Ok(frame);
+            }
+            self.note(frame)?;
+        }
+    }
+
+    /// Takes note of a frame that nobody waits for.
+    fn note(&mut self, frame: Frame) -> Result<()> {
+        if has_failed(&frame) {
+            return Err(Failure::Refused(reason(&frame)));
+        }
+        match u8::try_from(frame.code) {
+            Ok(TRANSFER) => self.note_transfer(frame)?,
+            Ok(FLOW) => self.note_window(&frame),
+            Ok(DETACH | END | CLOSE) => {
+                return Err(Failure::Refused("the broker ended the session".to_owned()));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_window(&mut self, frame: &Frame) {
+        let (next, window) = (frame.number(0).unwrap_or(0), frame.number(1).unwrap_or(0));
+        // What is on its way is not counted by the broker yet.
+        let until = u64::from(next) + u64::from(window);
+        let room = until.saturating_sub(u64::from(self.sent));
+        self.room = u32::try_from(room).unwrap_or(u32::MAX);
+    }
+
+    fn note_transfer(&mut self, frame: Frame) -> Result<()> {
+        self.next_incoming = self.next_incoming.wrapping_add(1);
+        let mut delivery = match self.partial.take() {
+            Some(partial) => partial,
+            None => Delivery {
+                number: frame.number(1).ok_or(Failure::Garbled("no delivery-id"))?,
+                payload: Vec::new(),
+            },
+        };
+        if frame.field(9).is_true() {
+            return Ok(()); // aborted
+        }
+        let has_more = frame.field(5).is_true();
+        delivery.payload.extend(frame.payload);
+        if has_more {
+            self.partial = Some(delivery);
+        } else {
+            self.came.push_back(delivery);
+        }
+        Ok(())
+    }
+
+    async fn frame(&mut self, kind: u8) -> Result<Frame> {
+        loop {
+            let mut head = [0; 8];
+            self.stream.read_exact(&mut head).await?;
+            let [a, b, c, d, offset, is, ..] = head;
+            let size = u32::from_be_bytes([a, b, c, d]);
+            let skipped = u32::from(offset) * 4;
+            if is != kind || size > FRAME_MAX || skipped < 8 || size < skipped {
+                return Err(Failure::Garbled("a frame that was not asked for"));
+            }
+            let mut body = vec![0; size as usize - 8];
+            self.stream.read_exact(&mut body).await?;
+            body.drain(..skipped as usize - 8);
+            if body.is_empty() {
+                continue; // a heartbeat
+            }
+            return parse(&body).ok_or(Failure::Garbled("a frame without a performative"));
+        }
+    }
+}
+
+fn parse(body: &[u8]) -> Option<Frame> {
+    let mut reader = Reader::new(body);
+    let (performative, range) = reader.next()?;
+    let code = performative.code()?;
+    Some(Frame {
+        code,
+        fields: performative.fields(code)?,
+        payload: body[range.end..].to_vec(),
+    })
+}
+
+/// Where its error is, if it can have one.
+fn error_of(frame: &Frame) -> Option<&Value> {
+    let place = match u8::try_from(frame.code) {
+        Ok(DETACH) => 2,
+        Ok(END | CLOSE) => 0,
+        _ => return None,
+    };
+    Some(frame.field(place)).filter(|error| **error != Value::Null)
+}
+
+fn has_failed(frame: &Frame) -> bool {
+    error_of(frame).is_some()
+}
+
+/// The broker's words.
+fn reason(frame: &Frame) -> String {
+    let fields = error_of(frame)
+        .cloned()
+        .and_then(|error| error.fields(ERROR));
+    let text = |place: usize| {
+        let field = fields.as_ref().and_then(|fields| fields.get(place));
+        let bytes = field.and_then(Value::bytes).unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    format!("{}: {}", text(0), text(1))
+}
+
+/// RabbitMQ's address of a queue.
+fn address(queue: &str) -> String {
+    let name = percent_encoding::utf8_percent_encode(queue, percent_encoding::NON_ALPHANUMERIC);
+    format!("/queues/{name}")
+}
+
+async fn greet<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, protocol: u8) -> Result<()> {
+    let sent = [b'A', b'M', b'Q', b'P', protocol, 1, 0, 0];
+    stream.write_all(&sent).await?;
+    stream.flush().await?;
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer).await?;
+    if answer == sent {
+        Ok(())
+    } else {
+        Err(Failure::Garbled("it does not speak AMQP 1.0"))
+    }
+}

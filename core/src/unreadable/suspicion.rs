@@ -1,0 +1,137 @@
+//! When a consumer looks for a message that closes its connections, and when it stops: pure decisions.
+
+use std::time::Duration;
+
+use super::Moved;
+use crate::{Error, ErrorKind, Result, topology::unreadable_queue};
+
+/// So many connections in a row may end without a reason that was found. RabbitMQ counts each as a delivery of the message, and drops it after
+/// the 20th by default.
+const MOST_DEATHS: u32 = 5;
+/// A connection that lives for so long after another did not end because of the same message.
+const FORGIVEN: Duration = Duration::from_secs(60);
+
+/// The connections of a consumer that the broker closed with an error of its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Suspicion {
+    deaths: u32,
+    /// How often the client had moved messages then.
+    moves: u64,
+}
+
+/// What is known after a look.
+pub(crate) enum Look {
+    /// So many were moved: nothing is in the way any more.
+    Cleared(Moved),
+    /// Nothing was found; it goes on consuming.
+    Nothing,
+}
+
+impl Suspicion {
+    /// A connection was lost that lived for so long. `by_error`: the broker closed it with an error of its own. `moves`: how often messages
+    /// were moved by any consumer of the client. They share the connection, and one of them found the reason.
+    pub(crate) fn lost(&mut self, by_error: bool, lived: Duration, moves: u64) {
+        if lived >= FORGIVEN || moves != self.moves {
+            self.deaths = 0;
+        }
+        self.moves = moves;
+        if by_error {
+            self.deaths = self.deaths.saturating_add(1);
+        }
+    }
+
+    /// Whether to look before the next connection consumes.
+    pub(crate) fn looks(self) -> bool {
+        self.deaths > 0
+    }
+
+    /// Whether it may consume after this look.
+    ///
+    /// # Errors
+    /// Why it does not, and what to do.
+    pub(crate) fn after(self, queue: &str, looked: Result<Moved>) -> Result<Look> {
+        let to = unreadable_queue(queue);
+        let why = match looked {
+            Ok(moved) if !moved.causes.is_empty() => return Ok(Look::Cleared(moved)),
+            // A first one may have had another reason.
+            _ if self.deaths < 2 => return Ok(Look::Nothing),
+            Ok(_) if self.deaths < MOST_DEATHS => return Ok(Look::Nothing),
+            Ok(_) => format!(
+                "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out, and \
+                 start the consumer again"
+            ),
+            Err(error) if error.is_transient() && self.deaths < MOST_DEATHS => {
+                return Ok(Look::Nothing);
+            }
+            Err(error) => format!(
+                "whether `{queue}` has a message that it cannot deliver over AMQP 0-9-1 was not found out ({error}); move such messages to \
+                 `{to}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue"
+            ),
+        };
+        Err(Error::new(
+            ErrorKind::Broker,
+            format!(
+                "not consuming: RabbitMQ closed {} connections of this consumer with an error of its own, and after more of them it may drop a \
+                 message. {why}",
+                self.deaths
+            ),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(count: usize) -> Result<Moved> {
+        Ok(Moved {
+            causes: vec!["why".to_owned(); count],
+        })
+    }
+
+    fn refused() -> Result<Moved> {
+        Err(Error::new(ErrorKind::AccessRefused, "no"))
+    }
+
+    fn consumes(suspicion: Suspicion, looked: Result<Moved>) -> bool {
+        suspicion.after("orders", looked).is_ok()
+    }
+
+    const SHORT: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn an_end_for_another_reason_is_no_suspicion() {
+        let mut suspicion = Suspicion::default();
+        suspicion.lost(false, SHORT, 0);
+        assert!(!suspicion.looks());
+        suspicion.lost(true, SHORT, 0);
+        assert!(suspicion.looks());
+        suspicion.lost(false, FORGIVEN, 0);
+        assert!(!suspicion.looks());
+        suspicion.lost(true, FORGIVEN, 0);
+        suspicion.lost(false, SHORT, 1);
+        assert!(!suspicion.looks());
+        // What another consumer's queue caused counts against nobody.
+        for moves in 1..100 {
+            suspicion.lost(true, SHORT, moves);
+            assert!(consumes(suspicion, moved(0)));
+        }
+    }
+
+    #[test]
+    fn it_stops_before_a_delivery_limit_and_goes_on_when_something_was_moved() {
+        let mut suspicion = Suspicion::default();
+        for death in 1..=MOST_DEATHS {
+            suspicion.lost(true, SHORT, 0);
+            assert_eq!(consumes(suspicion, moved(0)), death < MOST_DEATHS);
+            assert_eq!(consumes(suspicion, refused()), death < 2);
+            assert!(consumes(suspicion, moved(1)));
+        }
+        let error = suspicion.after("orders", refused()).err().unwrap();
+        assert!(
+            error
+                .to_string()
+                .contains("retryrmq unreadable take orders")
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
+
+use retryrmq::{Client, UnreadableMessage};
+use retryrmq_harness::{
+    Amqp10, Broker, Message10, QueueType, Version, Vhost,
+    amqp10::{char, string, uuid},
+    eventually, on_every_broker_where,
+};
+
+use crate::{
+    permissions::{DEFAULT_EXCHANGE, User},
+    stage::{Diary, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, take},
+};
+
+const UNREADABLE: &str = "orders.unreadable";
+const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked)?$";
+const FAMILY_AND_UNREADABLE: &str = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
+
+fn stores_what_amqp_0_9_1_cannot_carry(broker: &Broker) -> bool {
+    broker.version() >= Version::V4_0
+}
+
+/// Messages that cannot be delivered, each for another reason.
+fn bombs() -> Vec<Message10> {
+    vec![
+        Message10::new("in a property")
+            .id("uuid")
+            .property("tenant", uuid([7; 16]))
+            .property("shop", string("north")),
+        Message10::new("a character")
+            .id("char")
+            .property("c", char('x')),
+        Message10::new("long")
+            .id("type")
+            .content_type(&"t".repeat(300)),
+        Message10::new("x".repeat(120_000))
+            .id("large")
+            .property("tenant", uuid([8; 16])),
+    ]
+}
+
+async fn publish(vhost: &Vhost, queue: &str, messages: &[Message10]) {
+    let mut publisher = Amqp10::connect(vhost).await;
+    for message in messages {
+        publisher
+            .publish(&format!("/queues/{queue}"), message)
+            .await;
+    }
+}
+
+async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
+    let unreadable = client.unreadable(QUEUE);
+    eventually(PATIENCE, "they are set aside", || async {
+        match unreadable.list(100).await {
+            Ok(all) if all.len() == count => Ok(all),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn they_are_moved_and_their_neighbours_are_handled() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        for kind in QueueType::ALL {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let bombs = bombs();
+            for (number, bomb) in bombs.iter().enumerate() {
+                amqp.publish_with(QUEUE, "x", id(&format!("before {number}")))
+                    .await;
+                publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
+            }
+            amqp.publish_with(QUEUE, "x", id("last")).await;
+            let diary = Diary::default();
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(50ms, retries=1)"));
+            let running = start(consumer, &diary, |_| Ok(())).await;
+            diary.until("last", 1).await;
+            for number in 0..bombs.len() {
+                diary.until(&format!("before {number}"), 1).await;
+            }
+            let all = set_aside(&client, bombs.len()).await;
+            let first = &all[0];
+            assert_eq!(first.found_in.as_deref(), Some(QUEUE));
+            assert_eq!(first.routing_key.as_deref(), Some(QUEUE));
+            assert_eq!(first.exchange.as_deref(), Some(""));
+            assert_eq!(first.message_id.as_deref(), Some("uuid"));
+            assert_eq!(first.body, b"in a property");
+            assert!(first.moved_at.is_some());
+            let cause = first.cause.as_deref().unwrap();
+            assert!(
+                cause.contains("`tenant`") && cause.contains("UUID"),
+                "{cause}"
+            );
+            let tenant = "uuid 07070707-0707-0707-0707-070707070707".to_owned();
+            assert_eq!(
+                first.properties,
+                [
+                    ("tenant".to_owned(), tenant),
+                    ("shop".to_owned(), "north".to_owned())
+                ]
+            );
+            assert_eq!(all[3].body.len(), 120_000);
+            // What comes later is moved as well, and what is looked at stays.
+            publish(&vhost, QUEUE, &bombs[..1]).await;
+            amqp.publish_with(QUEUE, "x", id("later")).await;
+            diary.until("later", 1).await;
+            let all = set_aside(&client, bombs.len() + 1).await;
+            let unreadable = client.unreadable(QUEUE);
+            let ids = [all[1].id.clone(), all[2].id.clone(), "unknown".to_owned()];
+            assert_eq!(unreadable.remove(&ids).await.unwrap(), 2);
+            let left = set_aside(&client, bombs.len() - 1).await;
+            let ids = |all: &[UnreadableMessage]| -> Vec<_> {
+                all.iter().map(|message| message.id.clone()).collect()
+            };
+            assert_eq!(ids(&left), [&ids(&all)[..1], &ids(&all)[3..]].concat());
+            running.close().await;
+            assert_eq!(amqp.depth(QUEUE).await, Some(0));
+            assert_eq!(amqp.depth(PARKED).await, Some(0));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        // Without a dead-letter route: what is returned too often is dropped.
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let user = User::of(&vhost).await;
+        user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
+        let client = user.client().await;
+        let diary = Diary::default();
+        let consumer = client
+            .consumer(QUEUE)
+            .dlx(true)
+            .retry(policy("fixed(50ms, retries=1)"));
+        let running = start(consumer, &diary, |_| Ok(())).await;
+        publish(&vhost, QUEUE, &bombs()[..1]).await;
+        amqp.publish_with(QUEUE, "x", id("behind")).await;
+        eventually(PATIENCE, "it does not consume any more", || async {
+            let consumers = amqp.consumers(QUEUE).await;
+            let lost = diary
+                .event_names()
+                .iter()
+                .filter(|name| **name == "disconnected")
+                .count();
+            if lost >= 2 && consumers == Some(0) {
+                Ok(())
+            } else {
+                Err(format!("{lost} {consumers:?}"))
+            }
+        })
+        .await;
+        user.may(
+            FAMILY_AND_UNREADABLE,
+            DEFAULT_EXCHANGE,
+            FAMILY_AND_UNREADABLE,
+        )
+        .await;
+        diary.until("behind", 1).await;
+        let root = connect_with(&vhost, QueueType::Quorum).await;
+        set_aside(&root, 1).await;
+        running.close().await;
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        user.gone().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_walk_through_parked_messages_moves_them() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        client.parked(QUEUE).make().await.unwrap();
+        amqp.publish_with(PARKED, "x", id("one")).await;
+        publish(&vhost, PARKED, &bombs()).await;
+        amqp.publish_with(PARKED, "x", id("two")).await;
+        let mut walk = client.parked(QUEUE).browse().await.unwrap();
+        let mut seen = Vec::new();
+        while let Some(record) = walk.next().await.unwrap() {
+            seen.push(record.message().message_id().unwrap().to_owned());
+        }
+        walk.close().await.unwrap();
+        assert_eq!(seen, ["one", "two"]);
+        let all = set_aside(&client, bombs().len()).await;
+        assert!(
+            all.iter()
+                .all(|message| message.found_in.as_deref() == Some(PARKED))
+        );
+        take(&amqp, PARKED, 2).await;
+        assert_eq!(amqp.depth(UNREADABLE).await, Some(4));
+    })
+    .await;
+}
