@@ -117,9 +117,32 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on_types(Matrix::of_this_run(), type_name::<F>(), &|broker, kind| {
-        test(broker, kind).boxed_local()
-    })
+    run_on_types(
+        Matrix::of_this_run(),
+        &test_name::<F>(),
+        &|_, _| true,
+        &|broker, kind| test(broker, kind).boxed_local(),
+    )
+    .await;
+}
+
+/// As [`on_queue_types`], in those cells that the condition holds for, for what many tests call: the name is that of the test, as
+/// [`test_name`] tells it.
+///
+/// # Panics
+/// As [`on_queue_types`].
+pub async fn on_queue_types_where<C, F, Fut>(name: &str, condition: C, test: F)
+where
+    C: Fn(&Broker, QueueType) -> bool,
+    F: Fn(Broker, QueueType) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    run_on_types(
+        Matrix::of_this_run(),
+        name,
+        &condition,
+        &|broker, kind| test(broker, kind).boxed_local(),
+    )
     .await;
 }
 
@@ -163,9 +186,12 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on_types(everywhere(), type_name::<F>(), &|broker, kind| {
-        test(broker, kind).boxed_local()
-    })
+    run_on_types(
+        everywhere(),
+        &test_name::<F>(),
+        &|_, _| true,
+        &|broker, kind| test(broker, kind).boxed_local(),
+    )
     .await;
 }
 
@@ -198,17 +224,21 @@ async fn run_on<'a>(
 
 async fn run_on_types<'a>(
     matrix: Matrix,
-    type_name: &str,
+    name: &str,
+    condition: &dyn Fn(&Broker, QueueType) -> bool,
     test: &dyn Fn(Broker, QueueType) -> LocalBoxFuture<'a, ()>,
 ) {
     let all = brokers();
-    let cells = all
+    let cells: Vec<_> = all
         .iter()
-        .flat_map(|broker| QueueType::ALL.map(|kind| (broker.clone(), kind)));
-    let name = without_closures(type_name);
-    let chosen = matrix.choose(&name, cells.collect());
-    let runs = chosen.into_iter().map(|(broker, kind)| {
-        record_cell(&name, &broker, kind.as_str());
+        .flat_map(|broker| QueueType::ALL.map(|kind| (broker.clone(), kind)))
+        .filter(|(broker, kind)| condition(broker, *kind))
+        .collect();
+    if cells.is_empty() {
+        eprintln!("skipped: none of the brokers here is one that this test is about");
+    }
+    let runs = matrix.choose(name, cells).into_iter().map(|(broker, kind)| {
+        record_cell(name, &broker, kind.as_str());
         (format!("{broker}, {kind}"), test(broker, kind))
     });
     run_all(matrix, runs.collect()).await;

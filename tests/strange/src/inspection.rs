@@ -1,0 +1,48 @@
+//! What `retryrmq doctor` finds in a virtual host.
+
+use crate::place::Place;
+use crate::{PATIENCE, Setting};
+use retryrmq::{MINUTE, parking_queue, work_queue_of};
+use retryrmq_harness::eventually;
+use retryrmq_operator::doctor::{Names, Snapshot, examine};
+use retryrmq_operator::management::{Address, Management};
+use std::collections::BTreeSet;
+
+const NAMES: Names = Names {
+    work_queue_of,
+    parking_queue,
+};
+
+/// Codes, and what they are about.
+type Found = BTreeSet<(String, String)>;
+
+/// Waits until the doctor finds what the setting says: it sees counts and policies that are seconds old.
+pub(crate) async fn finds(place: &Place, setting: &Setting) {
+    let own = |(code, name): &(&str, &str)| ((*code).to_owned(), (*name).to_owned());
+    let expected: Found = setting.findings.iter().map(own).collect();
+    eventually(PATIENCE, "the doctor finds what is expected", || async {
+        let found = findings(place).await?;
+        let missing: Vec<_> = expected.difference(&found).collect();
+        println!("DOCTOR {place}: {found:?}");
+        missing
+            .is_empty()
+            .then_some(())
+            .ok_or_else(|| format!("{missing:?} is missing in {found:?}"))
+    })
+    .await;
+}
+
+async fn findings(place: &Place) -> Result<Found, String> {
+    let said = |error: retryrmq_operator::management::Error| error.to_string();
+    let url = place.vhost.broker().management().url();
+    let address = Address::new(place.vhost.url(), Some(url), None).map_err(said)?;
+    let management = Management::new(address).map_err(said)?;
+    let vhost = place.vhost.name();
+    let snapshot = Snapshot::take(&management, vhost, NAMES, MINUTE, 5 * MINUTE).await;
+    let all = examine(&snapshot.map_err(said)?);
+    let named = all.iter().map(|finding| {
+        let name = finding.subject.name().to_owned();
+        (finding.code.to_string(), name)
+    });
+    Ok(named.collect())
+}

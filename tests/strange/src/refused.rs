@@ -1,0 +1,42 @@
+//! A setting with which a consumer does not start: every message is where it was.
+
+use crate::diary::Diary;
+use crate::fate::Fate;
+use crate::place::Place;
+use crate::{QUEUE, Setting, inspection, scenarios};
+use retryrmq_harness::lapin::BasicProperties;
+
+const MESSAGES: u32 = 5;
+
+pub(crate) async fn run(place: &Place, setting: &Setting, words: &[&str]) {
+    place.amqp.declare(QUEUE, place.kind).await;
+    for number in 0..MESSAGES as usize {
+        let id = Fate::Succeeds.id("refused", number);
+        let named = BasicProperties::default().with_message_id(id.as_str().into());
+        place.amqp.publish_with(QUEUE, &id, named).await;
+    }
+    let why = refusal(place).await;
+    println!("{place}: {why}");
+    for word in words {
+        assert!(why.contains(word), "{place}: `{word}` is not said in: {why}");
+    }
+    let depth = place.amqp.depth(QUEUE).await;
+    assert_eq!(depth, Some(MESSAGES), "{place}: all are still there");
+    inspection::finds(place, setting).await;
+}
+
+/// Why no consumer starts.
+async fn refusal(place: &Place) -> String {
+    let client = match place.connect().await {
+        Ok(client) => client,
+        Err(error) => return error.to_string(),
+    };
+    let diary = Diary::default();
+    let started = scenarios::consumer(&client, &diary);
+    let refused = match started.start(diary.handler()).await {
+        Ok(_) => panic!("{place}: the consumer starts, and handled {:?}", diary.handled()),
+        Err(error) => error.to_string(),
+    };
+    client.close().await;
+    refused
+}

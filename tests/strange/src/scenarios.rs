@@ -1,0 +1,281 @@
+//! What could lose messages, one after the other in the same virtual host: attempts that fail, a consumer that is closed and cut off, a
+//! work queue that is missing when messages come back to it, and a replay of everything that is parked.
+
+use crate::books::Books;
+use crate::diary::Diary;
+use crate::fate::Fate;
+use crate::place::Place;
+use crate::setting::Expectation;
+use crate::{Loss, PARKED, PATIENCE, POLICY, QUEUE, Setting, WAITING, inspection};
+use retryrmq::{Client, Consumer, MILLISECOND, Policy, Publish, Running};
+use retryrmq_harness::eventually;
+use std::collections::BTreeSet;
+use tokio::time::sleep;
+
+/// How many messages of each fate a batch has.
+const EACH: usize = 3;
+/// How many times in a row nothing is found in any queue, before what is missing counts as gone.
+const LOOKS: u32 = 8;
+
+pub(crate) async fn run(place: &Place, setting: &Setting) {
+    let mut life = Life::begin(place, setting).await;
+    life.attempts_fail().await;
+    life.the_consumer_ends_and_is_cut_off().await;
+    inspection::finds(place, setting).await;
+    life.the_work_queue_is_missing().await;
+    life.what_is_parked_is_replayed().await;
+    life.end().await;
+}
+
+/// A consumer with short waits.
+pub(crate) fn consumer(client: &Client, diary: &Diary) -> Consumer {
+    let policy: Policy = POLICY.parse().expect("the text is a policy");
+    let consumer = client.consumer(QUEUE).dlx(true).retry(policy);
+    consumer.on_event(diary.listener())
+}
+
+/// The messages of one setting, and their consumer.
+struct Life<'a> {
+    place: &'a Place,
+    setting: &'a Setting,
+    client: Client,
+    running: Option<Running>,
+    diary: Diary,
+    books: Books,
+}
+
+impl<'a> Life<'a> {
+    async fn begin(place: &'a Place, setting: &'a Setting) -> Self {
+        place.declare().await;
+        let client = place.connect().await;
+        let client = client.unwrap_or_else(|why| panic!("{place}: {why}"));
+        let mut life = Life {
+            place,
+            setting,
+            client,
+            running: None,
+            diary: Diary::default(),
+            books: Books::default(),
+        };
+        life.start().await;
+        life
+    }
+
+    async fn start(&mut self) {
+        let consumer = consumer(&self.client, &self.diary);
+        let started = consumer.start(self.diary.handler()).await;
+        self.running = Some(started.unwrap_or_else(|why| panic!("{}: {why}", self.place)));
+    }
+
+    async fn stop(&mut self) {
+        let running = self.running.take().expect("a consumer runs");
+        running.close().await;
+    }
+
+    async fn attempts_fail(&mut self) {
+        self.publish("first").await;
+        self.settled("after failed attempts").await;
+    }
+
+    async fn the_consumer_ends_and_is_cut_off(&mut self) {
+        self.publish("second").await;
+        self.stop().await;
+        self.publish("third").await;
+        let before = self.client.reconnects();
+        self.start().await;
+        self.place.cut().await;
+        eventually(PATIENCE, "the client connects again", || async {
+            self.client.reconnects() > before
+        })
+        .await;
+        self.publish("fourth").await;
+        self.settled("after a restart and lost connections").await;
+    }
+
+    /// Messages come back while the work queue is missing, and wait for it.
+    async fn the_work_queue_is_missing(&mut self) {
+        self.stop().await;
+        self.place.amqp.delete(QUEUE).await;
+        let ids: Vec<_> = (0..EACH)
+            .map(|number| Fate::FailsOnce.id("homeless", number))
+            .collect();
+        let mut kept = Vec::new();
+        for id in ids {
+            // As a copy that waits. A full queue refuses it.
+            let message = Publish::to_queue(WAITING[0], id.as_str()).message_id(&id);
+            match self.client.publish(message).await {
+                Ok(()) => {
+                    self.books.published(&id);
+                    kept.push(id);
+                }
+                Err(why) => println!("{}: {id}: {why}", self.place),
+            }
+        }
+        if !self.setting.may_lose() {
+            assert!(!kept.is_empty(), "{}: no message waits", self.place);
+            self.held(kept.len()).await;
+        }
+        self.place.declare().await;
+        self.start().await;
+        if !self.place.offers_again_soon() {
+            kept.iter().for_each(|id| self.books.held(id));
+        }
+        self.settled("after the work queue was missing").await;
+    }
+
+    /// Waits until so many messages are due, and kept.
+    async fn held(&self, count: usize) {
+        eventually(PATIENCE, "what is due is kept", || async {
+            let mut kept = 0;
+            let mut ready = 0;
+            for name in self.place.waiting_queues().await {
+                let Some(queue) = self.place.vhost.queue(&name).await else {
+                    continue;
+                };
+                kept += queue.messages().unwrap_or(0);
+                ready += queue.ready().unwrap_or(0);
+            }
+            let seen = (kept, ready);
+            (seen == (count as u64, 0))
+                .then_some(())
+                .ok_or_else(|| format!("{}: (kept, ready) = {seen:?}", self.place))
+        })
+        .await;
+    }
+
+    async fn what_is_parked_is_replayed(&mut self) {
+        let parked = self.books.parked(&self.diary);
+        println!("{}: {} are parked", self.place, parked.len());
+        let mut browse = match self.client.parked(QUEUE).browse().await {
+            Ok(browse) => browse,
+            Err(_) if self.setting.may_lose() => return,
+            Err(why) => panic!("{}: {why}", self.place),
+        };
+        let mut replayed = 0;
+        while let Some(record) = browse.next().await.expect("the parking queue can be read") {
+            browse.replay(&record).await.expect("a message is replayed");
+            replayed += 1;
+        }
+        browse.close().await.expect("the walk ends");
+        println!("{}: {replayed} are replayed", self.place);
+        self.wait_until("everything that was parked is handled", || {
+            self.books.parked(&self.diary).into_iter().collect()
+        })
+        .await;
+    }
+
+    async fn publish(&mut self, batch: &str) {
+        for number in 0..EACH {
+            for fate in Fate::ALL {
+                let id = fate.id(batch, number);
+                let message = Publish::to_queue(QUEUE, id.as_str()).message_id(&id);
+                self.publish_one(&id, message).await;
+            }
+        }
+    }
+
+    /// Publishes a message until it is confirmed.
+    async fn publish_one(&mut self, id: &str, message: Publish) {
+        eventually(PATIENCE, "the message is confirmed", || async {
+            self.client.publish(message.clone()).await
+        })
+        .await;
+        self.books.published(id);
+    }
+
+    /// Waits until every message was handled or parked. Where messages may be lost, until all queues are empty.
+    async fn settled(&self, when: &str) {
+        self.wait_until(when, || self.books.unsettled(&self.diary))
+            .await;
+    }
+
+    async fn wait_until(&self, when: &str, missing: impl Fn() -> Vec<String>) {
+        let looks = std::cell::Cell::new(0);
+        eventually(PATIENCE, when, || async {
+            let missing = missing();
+            let empty = self.setting.may_lose() && self.is_quiet().await;
+            looks.set(if empty { looks.get() + 1 } else { 0 });
+            if missing.is_empty() || looks.get() >= LOOKS {
+                return Ok(());
+            }
+            Err(format!(
+                "{}: {missing:?}, {:?}",
+                self.place,
+                self.diary.events()
+            ))
+        })
+        .await;
+    }
+
+    /// Whether no message is ready, waits or is with the consumer.
+    async fn is_quiet(&self) -> bool {
+        let outstanding = self.running.as_ref().map(|running| running.stats().outstanding);
+        let mut queues = self.place.waiting_queues().await;
+        queues.push(QUEUE.to_owned());
+        for queue in queues {
+            if self.place.amqp.depth(&queue).await.unwrap_or(0) > 0 {
+                return false;
+            }
+        }
+        outstanding.unwrap_or(0) == 0
+    }
+
+    async fn end(mut self) {
+        self.stop().await;
+        let found = self.look_into_all().await;
+        let missing = self.books.missing(&self.diary, &found);
+        let twice: Vec<_> = self
+            .diary
+            .handled()
+            .into_iter()
+            .filter(|(id, times)| *times > 1 || found.contains(id))
+            .collect();
+        println!(
+            "END {}: {} published, {} handled, found {found:?}, twice {twice:?}, missing {missing:?}, {:?}, {} reconnects",
+            self.place,
+            self.books.count(),
+            self.diary.handled().len(),
+            self.diary.events(),
+            self.client.reconnects(),
+        );
+        self.client.close().await;
+        if !self.setting.parks_others {
+            let others: Vec<_> = self.diary.parked().into_iter().filter(|id| !Fate::is_parked(id)).collect();
+            assert!(others.is_empty(), "{}: parked although an attempt succeeds: {others:?}", self.place);
+        }
+        self.judge(&missing);
+    }
+
+    fn judge(&self, missing: &BTreeSet<String>) {
+        let place = self.place;
+        let may_be = match self.setting.expectation {
+            Expectation::Loses(Loss::Parked) => self.diary.parked(),
+            Expectation::Loses(Loss::Waiting) => {
+                let mut waited = self.diary.waited();
+                waited.extend(missing.iter().filter(|id| id.starts_with("homeless")).cloned());
+                waited
+            }
+            Expectation::Loses(Loss::Ready) => missing.clone(),
+            _ => BTreeSet::new(),
+        };
+        let lost: Vec<_> = missing.difference(&may_be).collect();
+        assert!(lost.is_empty(), "{place}: lost: {lost:?}");
+        assert!(!self.setting.may_lose() || !missing.is_empty(), "{place}: nothing was lost, so the setting works");
+    }
+
+    /// Takes what is left in all queues.
+    async fn look_into_all(&self) -> BTreeSet<String> {
+        let mut queues = self.place.waiting_queues().await;
+        queues.extend([QUEUE, PARKED].map(str::to_owned));
+        let mut found = BTreeSet::new();
+        for queue in queues {
+            if self.place.amqp.depth(&queue).await.is_some() {
+                for message in self.place.amqp.drain(&queue).await {
+                    found.insert(message.text().to_owned());
+                }
+            }
+        }
+        sleep(MILLISECOND).await;
+        found
+    }
+}
