@@ -342,7 +342,18 @@ fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
             ),
         );
     }
-    (ErrorKind::Broker, format!("refused while {doing}: {text}"))
+    let remedy = if is_a_limit_of_queues(text) {
+        "; delete queues that nobody uses, or raise the limit (`max-queues`)"
+    } else {
+        ""
+    };
+    let message = format!("refused while {doing}: {text}{remedy}");
+    (ErrorKind::Broker, message)
+}
+
+/// Whether the virtual host has as many queues as it may. The text may also contain the names of a queue and of the virtual host.
+fn is_a_limit_of_queues(text: &str) -> bool {
+    text.contains("queue limit in vhost '") && text.ends_with(") is reached")
 }
 
 fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {

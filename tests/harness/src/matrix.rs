@@ -137,12 +137,9 @@ where
     F: Fn(Broker, QueueType) -> Fut,
     Fut: Future<Output = ()>,
 {
-    run_on_types(
-        Matrix::of_this_run(),
-        name,
-        &condition,
-        &|broker, kind| test(broker, kind).boxed_local(),
-    )
+    run_on_types(Matrix::of_this_run(), name, &condition, &|broker, kind| {
+        test(broker, kind).boxed_local()
+    })
     .await;
 }
 
@@ -237,10 +234,13 @@ async fn run_on_types<'a>(
     if cells.is_empty() {
         eprintln!("skipped: none of the brokers here is one that this test is about");
     }
-    let runs = matrix.choose(name, cells).into_iter().map(|(broker, kind)| {
-        record_cell(name, &broker, kind.as_str());
-        (format!("{broker}, {kind}"), test(broker, kind))
-    });
+    let runs = matrix
+        .choose(name, cells)
+        .into_iter()
+        .map(|(broker, kind)| {
+            record_cell(name, &broker, kind.as_str());
+            (format!("{broker}, {kind}"), test(broker, kind))
+        });
     run_all(matrix, runs.collect()).await;
 }
 

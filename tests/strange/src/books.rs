@@ -26,7 +26,9 @@ impl Books {
     pub(crate) fn unsettled(&self, diary: &Diary) -> Vec<String> {
         let (handled, parked) = (diary.handled(), diary.parked());
         let settled = |id: &&String| {
-            handled.contains_key(*id) || self.held.contains(*id) || (Fate::is_parked(id) && parked.contains(*id))
+            handled.contains_key(*id)
+                || self.held.contains(*id)
+                || (Fate::is_parked(id) && parked.contains(*id))
         };
         let all = self.published.iter();
         all.filter(|id| !settled(id)).cloned().collect()

@@ -3,13 +3,14 @@
 use crate::setting::Change;
 use crate::{PATIENCE, QUEUE, Setting};
 use retryrmq::{Client, Result};
-use retryrmq_harness::lapin::types::FieldTable;
+use retryrmq_harness::lapin::{options::QueueDeclareOptions, types::FieldTable};
 use retryrmq_harness::{Amqp, Broker, Node, Permissions, QueueType, Vhost, eventually};
 use serde_json::{Value, json};
 
 /// A virtual host in which the setting is in force, and a connection to look around in it, as a user without limits.
 pub(crate) struct Place {
     pub(crate) kind: QueueType,
+    untyped: bool,
     pub(crate) amqp: Amqp,
     pub(crate) vhost: Vhost,
     url: String,
@@ -24,7 +25,9 @@ impl Place {
             // How long a quorum queue waits before it offers messages again that came back to a missing queue; else three minutes.
             let again =
                 "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
-            node.ctl(&["eval", again]).await;
+            for expression in [Some(again), setting.eval].into_iter().flatten() {
+                node.ctl(&["eval", expression]).await;
+            }
             Some(node)
         } else {
             None
@@ -33,6 +36,7 @@ impl Place {
         let amqp = vhost.connect().await;
         let mut place = Place {
             kind,
+            untyped: setting.untyped,
             amqp,
             url: vhost.url().to_owned(),
             vhost,
@@ -99,12 +103,23 @@ impl Place {
         self.node.is_some()
     }
 
-    /// Declares the work queue as its owner does. A quorum queue is left to the consumer, which makes it.
+    /// Declares the work queue as its owner does, if it has one. Otherwise the consumer makes it.
     pub(crate) async fn declare(&self) {
-        if self.kind == QueueType::Classic {
-            let plain = FieldTable::default();
-            self.amqp.declare_with(QUEUE, self.kind, plain).await;
+        if self.kind == QueueType::Classic || self.untyped {
+            self.declare_plain().await;
         }
+    }
+
+    /// Declares the work queue without the consumer's arguments.
+    pub(crate) async fn declare_plain(&self) {
+        if !self.untyped {
+            return self.amqp.declare(QUEUE, self.kind).await;
+        }
+        let channel = self.amqp.new_channel().await;
+        let durable = QueueDeclareOptions::durable();
+        let declared = channel.queue_declare(QUEUE.into(), durable, FieldTable::default());
+        declared.await.expect("a queue without a type");
+        channel.close(200, "done".into()).await.expect("it closes");
     }
 
     /// Closes every connection of retryrmq, as an operator would, and returns how many there were.

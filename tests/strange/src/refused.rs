@@ -3,13 +3,13 @@
 use crate::diary::Diary;
 use crate::fate::Fate;
 use crate::place::Place;
-use crate::{QUEUE, Setting, inspection, scenarios};
-use retryrmq_harness::lapin::BasicProperties;
+use crate::{PATIENCE, QUEUE, Setting, inspection, scenarios};
+use retryrmq_harness::{eventually, lapin::BasicProperties};
 
 const MESSAGES: u32 = 5;
 
 pub(crate) async fn run(place: &Place, setting: &Setting, words: &[&str]) {
-    place.amqp.declare(QUEUE, place.kind).await;
+    place.declare_plain().await;
     for number in 0..MESSAGES as usize {
         let id = Fate::Succeeds.id("refused", number);
         let named = BasicProperties::default().with_message_id(id.as_str().into());
@@ -18,10 +18,21 @@ pub(crate) async fn run(place: &Place, setting: &Setting, words: &[&str]) {
     let why = refusal(place).await;
     println!("{place}: {why}");
     for word in words {
-        assert!(why.contains(word), "{place}: `{word}` is not said in: {why}");
+        assert!(
+            why.contains(word),
+            "{place}: `{word}` is not said in: {why}"
+        );
     }
-    let depth = place.amqp.depth(QUEUE).await;
-    assert_eq!(depth, Some(MESSAGES), "{place}: all are still there");
+    // A stream counts what is in it every few seconds.
+    eventually(PATIENCE, "all are still there", || async {
+        let depth = place.amqp.depth(QUEUE).await;
+        if depth == Some(MESSAGES) {
+            Ok(())
+        } else {
+            Err(format!("{place}: {depth:?}"))
+        }
+    })
+    .await;
     inspection::finds(place, setting).await;
 }
 
@@ -34,7 +45,10 @@ async fn refusal(place: &Place) -> String {
     let diary = Diary::default();
     let started = scenarios::consumer(&client, &diary);
     let refused = match started.start(diary.handler()).await {
-        Ok(_) => panic!("{place}: the consumer starts, and handled {:?}", diary.handled()),
+        Ok(_) => panic!(
+            "{place}: the consumer starts, and handled {:?}",
+            diary.handled()
+        ),
         Err(error) => error.to_string(),
     };
     client.close().await;

@@ -22,6 +22,9 @@ pub struct Setting {
     pub(crate) expectation: Expectation,
     pub(crate) findings: Vec<(&'static str, &'static str)>,
     pub(crate) parks_others: bool,
+    pub(crate) surely: bool,
+    pub(crate) untyped: bool,
+    pub(crate) eval: Option<&'static str>,
 }
 
 /// What is changed in a virtual host of its own.
@@ -69,6 +72,9 @@ impl Setting {
             expectation: Expectation::Works,
             findings: Vec::new(),
             parks_others: false,
+            surely: false,
+            untyped: false,
+            eval: None,
         }
     }
 
@@ -146,6 +152,27 @@ impl Setting {
         self
     }
 
+    /// As [`Setting::loses`], and it is a mistake in the test if nothing is lost.
+    #[must_use]
+    pub fn surely_loses(mut self, loss: Loss) -> Self {
+        self.surely = true;
+        self.loses(loss)
+    }
+
+    /// Publishers have declared the work queue, without a type.
+    #[must_use]
+    pub fn untyped(mut self) -> Self {
+        self.untyped = true;
+        self
+    }
+
+    /// An Erlang expression that the node evaluates, for what `rabbitmq.conf` cannot say.
+    #[must_use]
+    pub fn eval(mut self, expression: &'static str) -> Self {
+        self.eval = Some(expression);
+        self
+    }
+
     /// The broker dead-letters messages to the parking queue that would have been handled otherwise.
     #[must_use]
     pub fn parks_others(mut self) -> Self {
@@ -168,6 +195,11 @@ impl Setting {
     /// Whether it is one of a whole node.
     pub(crate) fn needs_a_node(&self) -> bool {
         !self.node.is_empty()
+    }
+
+    /// Whether a message may end otherwise than by its fate, so that nothing but empty queues shows that all has ended.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.may_lose() || self.parks_others
     }
 
     pub(crate) fn may_lose(&self) -> bool {
