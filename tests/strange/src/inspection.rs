@@ -23,7 +23,6 @@ pub(crate) async fn finds(place: &Place, setting: &Setting) {
     eventually(PATIENCE, "the doctor finds what is expected", || async {
         let found = findings(place).await?;
         let missing: Vec<_> = expected.difference(&found).collect();
-        println!("DOCTOR {place}: {found:?}");
         missing
             .is_empty()
             .then_some(())

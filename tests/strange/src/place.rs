@@ -3,8 +3,11 @@
 use crate::setting::Change;
 use crate::{PATIENCE, QUEUE, Setting};
 use retryrmq::{Client, Result};
-use retryrmq_harness::lapin::{options::QueueDeclareOptions, types::FieldTable};
-use retryrmq_harness::{Amqp, Broker, Node, Permissions, QueueType, Vhost, eventually};
+use retryrmq_harness::lapin::{
+    options::{BasicGetOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
+use retryrmq_harness::{Amqp, Broker, Message, Node, Permissions, QueueType, Vhost, eventually};
 use serde_json::{Value, json};
 
 /// A virtual host in which the setting is in force, and a connection to look around in it, as a user without limits.
@@ -14,6 +17,7 @@ pub(crate) struct Place {
     pub(crate) amqp: Amqp,
     pub(crate) vhost: Vhost,
     url: String,
+    has_user: bool,
     // Dropped last, because the virtual host is on it.
     node: Option<Node>,
 }
@@ -40,10 +44,14 @@ impl Place {
             amqp,
             url: vhost.url().to_owned(),
             vhost,
+            has_user: false,
             node,
         };
         for change in &setting.changes {
             place.change(change).await;
+        }
+        if let Some(query) = setting.query {
+            place.url = format!("{}?{query}", place.url);
         }
         place
     }
@@ -85,6 +93,7 @@ impl Place {
         let allowed = management.set_permissions(self.vhost.name(), &user, Permissions::ALL);
         allowed.await.expect("permissions can be set");
         self.url = self.vhost.url_as(&user, "secret");
+        self.has_user = true;
         user
     }
 
@@ -150,10 +159,23 @@ impl Place {
         names.filter(|name| name.contains(".retry.")).collect()
     }
 
+    /// Takes the ids of all messages that are ready in a queue, which may be deleted meanwhile.
+    pub(crate) async fn take_all(&self, queue: &str) -> Vec<String> {
+        let channel = self.amqp.new_channel().await;
+        let mut ids = Vec::new();
+        while let Ok(Some(got)) = channel
+            .basic_get(queue.into(), BasicGetOptions { no_ack: true })
+            .await
+        {
+            ids.push(Message::from(&got.delivery).text().to_owned());
+        }
+        ids
+    }
+
     /// Removes what a virtual host does not take along. Not in `Drop`, which cannot wait.
     pub(crate) async fn leave(self) {
         let management = self.vhost.broker().management();
-        if self.url != self.vhost.url() {
+        if self.has_user {
             let gone = management.delete_user(self.vhost.name()).await;
             gone.expect("the user can be deleted");
         }

@@ -25,6 +25,8 @@ pub struct Setting {
     pub(crate) surely: bool,
     pub(crate) untyped: bool,
     pub(crate) eval: Option<&'static str>,
+    pub(crate) query: Option<&'static str>,
+    pub(crate) alone: bool,
 }
 
 /// What is changed in a virtual host of its own.
@@ -75,6 +77,8 @@ impl Setting {
             surely: false,
             untyped: false,
             eval: None,
+            query: None,
+            alone: false,
         }
     }
 
@@ -173,6 +177,20 @@ impl Setting {
         self
     }
 
+    /// Parameters of the consumer's AMQP URL, such as `heartbeat=1`.
+    #[must_use]
+    pub fn url(mut self, query: &'static str) -> Self {
+        self.query = Some(query);
+        self
+    }
+
+    /// On a node of its own, where messages whose queue was missing or full are offered again each second, not after three minutes.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
     /// The broker dead-letters messages to the parking queue that would have been handled otherwise.
     #[must_use]
     pub fn parks_others(mut self) -> Self {
@@ -192,14 +210,25 @@ impl Setting {
         version >= self.from && self.before.is_none_or(|before| version < before)
     }
 
-    /// Whether it is one of a whole node.
+    /// Whether it needs a node of its own.
     pub(crate) fn needs_a_node(&self) -> bool {
-        !self.node.is_empty()
+        self.alone || !self.node.is_empty()
     }
 
     /// Whether a message may end otherwise than by its fate, so that nothing but empty queues shows that all has ended.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.may_lose() || self.parks_others
+    }
+
+    /// Whether the broker closes connections or channels because of it, which doubles messages.
+    pub(crate) fn cuts_connections(&self) -> bool {
+        self.needs_a_node()
+            || self.query.is_some()
+            || self.parks_others
+            || self
+                .changes
+                .iter()
+                .any(|change| matches!(change, Change::UserLimit(..)))
     }
 
     pub(crate) fn may_lose(&self) -> bool {

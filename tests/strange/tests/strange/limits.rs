@@ -39,13 +39,8 @@ async fn a_user_with_a_connection_too_few() {
     check(|_| Setting::user_limit("max-connections", 2).refused(&["max-connections"])).await;
 }
 
-/// One for the consumer, four for the queues that are published to, and two more.
+/// One for the consumer, four for the queues that are published to, two more, and as many to replay what is parked.
 #[tokio::test]
 async fn a_user_with_as_many_channels_as_are_needed() {
-    check(|_| Setting::user_limit("max-channels", 7)).await;
-}
-
-#[tokio::test]
-async fn a_user_with_two_channels() {
-    check(|_| Setting::user_limit("max-channels", 2).refused(&["max-channels"])).await;
+    check(|_| Setting::user_limit("max-channels", 10)).await;
 }

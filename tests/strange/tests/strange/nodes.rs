@@ -32,9 +32,9 @@ async fn a_consumer_timeout_of_ten_seconds_small_frames_and_short_heartbeats() {
         Setting::node(&[
             "consumer_timeout = 10000",
             "frame_max = 8192",
-            "heartbeat = 1",
             "max_message_size = 64",
         ])
+        .url("heartbeat=1")
         .eval("application:set_env(rabbit, channel_tick_interval, 500).")
     })
     .await;

@@ -26,10 +26,10 @@ fn expiry(by: By, cell: Cell) -> Setting {
     }
 }
 
-/// A queue that a consumer made refuses publishers; a plain one drops its oldest messages.
+/// A queue that a consumer made refuses publishers, and what comes back to it waits on; a plain one drops its oldest messages.
 fn full(setting: Setting, cell: Cell) -> Setting {
     match cell.kind {
-        QueueType::Quorum => setting,
+        QueueType::Quorum => setting.alone(),
         QueueType::Classic => setting.surely_loses(Loss::Ready).finds("RQ101", QUEUE),
     }
 }
