@@ -43,6 +43,10 @@ impl Diary {
                 Event::Retried {
                     message_id: Some(id),
                     ..
+                }
+                | Event::Detoured {
+                    message_id: Some(id),
+                    ..
                 } => _ = pages.waited.insert(id.clone()),
                 _ => {}
             }
@@ -59,7 +63,7 @@ impl Diary {
         self.pages().parked.clone()
     }
 
-    /// The messages that have waited for a retry, by the consumer's own word.
+    /// The messages that have waited, for a retry or on a detour, by the consumer's own word.
     pub(crate) fn waited(&self) -> BTreeSet<String> {
         self.pages().waited.clone()
     }

@@ -61,8 +61,7 @@ struct Life<'a> {
 impl<'a> Life<'a> {
     async fn begin(place: &'a Place, setting: &'a Setting) -> Self {
         place.declare().await;
-        let client = place.connect().await;
-        let client = client.unwrap_or_else(|why| panic!("{place}: {why}"));
+        let client = Self::insist(setting, "the client connects", || place.connect()).await;
         let mut life = Life {
             place,
             setting,
@@ -76,9 +75,23 @@ impl<'a> Life<'a> {
     }
 
     async fn start(&mut self) {
-        let consumer = consumer(&self.client, &self.diary);
-        let started = consumer.start(self.diary.handler()).await;
-        self.running = Some(started.unwrap_or_else(|why| panic!("{}: {why}", self.place)));
+        let start = || consumer(&self.client, &self.diary).start(self.diary.handler());
+        let running = Self::insist(self.setting, "the consumer starts", start).await;
+        self.running = Some(running);
+    }
+
+    /// Once, or until it succeeds, as whatever starts a program again does, where the broker or a busy machine may close a connection.
+    async fn insist<T, F: Future<Output = Result<T>>>(
+        setting: &Setting,
+        what: &str,
+        attempt: impl Fn() -> F,
+    ) -> T {
+        if setting.cuts_connections() {
+            return eventually(PATIENCE, what, attempt).await;
+        }
+        attempt()
+            .await
+            .unwrap_or_else(|why| panic!("{what}: {why}"))
     }
 
     async fn stop(&mut self) {
