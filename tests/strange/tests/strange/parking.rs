@@ -16,8 +16,11 @@ fn ttl(by: By, _: Cell) -> Setting {
     deletes(by(QUEUES, json!({ "message-ttl": 100 })))
 }
 
+/// It goes with its messages, unless another message is parked, or it is read, in time.
 fn expiry(by: By, _: Cell) -> Setting {
-    deletes(by(QUEUES, json!({ "expires": 1_000 })))
+    by(QUEUES, json!({ "expires": 1_000 }))
+        .loses(Loss::Parked)
+        .finds("RQ110", PARKED)
 }
 
 fn length(by: By, _: Cell) -> Setting {
