@@ -17,9 +17,9 @@ fn ttl(by: By, cell: Cell) -> Setting {
     }
 }
 
-/// It goes with its messages while nobody consumes it.
+/// Longer than a restart takes. A shorter one deletes the queue with its messages while nobody consumes it, as its owner wants.
 fn expiry(by: By, cell: Cell) -> Setting {
-    let setting = by(QUEUES, json!({ "expires": 1_000 })).loses(Loss::Ready);
+    let setting = by(QUEUES, json!({ "expires": 60_000 }));
     match cell.kind {
         QueueType::Quorum => setting,
         QueueType::Classic => setting.finds("RQ101", QUEUE),
