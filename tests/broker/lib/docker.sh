@@ -34,15 +34,17 @@ docker_make_network() { # one at a time: Docker makes two of the same name when 
 }
 
 docker_launch() { # VERSION N
-    local dir port container cookie; dir=$(node_dir "$1" "$2") port=$(node_port "$1" "$2") container=$(docker_container "$1" "$2")
+    local dir port container cookie more=(); dir=$(node_dir "$1" "$2") port=$(node_port "$1" "$2") container=$(docker_container "$1" "$2")
     docker_write_settings "$1" "$2"
     if docker container inspect "$container" >/dev/null 2>&1; then docker start "$container" >/dev/null; return; fi
     docker_make_network
     cookie="-setcookie retryrmq-$INSTANCE" # given on the command line, because a cookie file must belong to the image's user
     mkdir -p "$STATE/tls"
+    ! has_plugin "$dir" mqtt || more+=(--publish "127.0.0.1:$(mqtt_port "$port"):1883")
+    ! has_plugin "$dir" stomp || more+=(--publish "127.0.0.1:$(stomp_port "$port"):61613")
     docker run --detach --name "$container" --hostname "$container" --network "$(docker_network)" \
         --publish "127.0.0.1:$port:5672" --publish "127.0.0.1:$(tls_port "$port"):5671" \
-        --publish "127.0.0.1:$(management_port "$port"):15672" \
+        --publish "127.0.0.1:$(management_port "$port"):15672" "${more[@]}" \
         --env RABBITMQ_NODENAME="$(docker_node_name "$1" "$2")" \
         $(feature_flags "$dir" | sed 's/^/--env /') \
         --env RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$cookie" --env RABBITMQ_CTL_ERL_ARGS="$cookie" \

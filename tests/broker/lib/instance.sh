@@ -46,6 +46,8 @@ settings_of() { # DIRECTORY
     grep -v '^\(plugins\|feature_flags\) = ' "$1/extra.conf" 2>/dev/null || true
 }
 
+has_plugin() { grep -q "^plugins = .*\\brabbitmq_$2\\b" "$1/extra.conf" 2>/dev/null; } # DIRECTORY NAME
+
 # The feature flags that a node starts with for the first time, as a variable, if it was given a line `feature_flags = NAME…`.
 feature_flags() { # DIRECTORY
     sed -n 's/^feature_flags = /RABBITMQ_FEATURE_FLAGS=/p' "$1/extra.conf" 2>/dev/null | tr -s ' ' ',' || true

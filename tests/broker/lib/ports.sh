@@ -8,6 +8,8 @@ tls_port() { echo $(($1 + 5000)); }
 management_port() { echo $(($1 + 10000)); }
 epmd_port() { echo $(($1 + 15000)); }
 distribution_port() { echo $(($1 + 20000)); }
+mqtt_port() { echo $(($1 + 25000)); }
+stomp_port() { echo $(($1 + 26000)); }
 
 preferred_port() { # VERSION N
     local base
@@ -40,7 +42,8 @@ is_claimed() { # PORT: a claim ends with the node that it is for
 
 all_free() { # PORT
     local port
-    for port in "$1" "$(tls_port "$1")" "$(management_port "$1")" "$(epmd_port "$1")" "$(distribution_port "$1")"; do
+    for port in "$1" "$(tls_port "$1")" "$(management_port "$1")" "$(epmd_port "$1")" "$(distribution_port "$1")" \
+        "$(mqtt_port "$1")" "$(stomp_port "$1")"; do
         ! listens 127.0.0.1 "$port" || return 1
     done
 }

@@ -129,6 +129,8 @@ private_write_settings() { # VERSION N
         common_settings
         echo "disk_free_limit.absolute = 200MB"
         tls_settings "$(tls_port "$port")" /var/lib/rabbitmq/tls 127.0.0.1
+        ! has_plugin "$dir" mqtt || echo "mqtt.listeners.tcp.1 = 127.0.0.1:$(mqtt_port "$port")"
+        ! has_plugin "$dir" stomp || echo "stomp.listeners.tcp.1 = 127.0.0.1:$(stomp_port "$port")"
         settings_of "$dir"
     } >"$data/rabbitmq.conf"
     private_write_plugins "$1" "$dir"

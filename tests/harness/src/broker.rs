@@ -19,6 +19,8 @@ struct Parts {
     management: Option<Management>,
     control: Option<Control>,
     tls_url: Option<Url>,
+    mqtt: Option<Url>,
+    stomp: Option<Url>,
 }
 
 /// How to reach a broker's TLS listener.
@@ -70,18 +72,26 @@ impl Broker {
             management,
             control: (!control.is_empty()).then(|| Control::new(control, version)),
             tls_url: (!tls_url.is_empty()).then(|| parse_url(tls_url)),
+            mqtt: None,
+            stomp: None,
         }))
     }
 
     /// The broker at these addresses, controlled by that command; the addresses are as `broker url` prints them.
     pub(crate) fn at(version: Version, urls: &str, control: Control) -> Self {
-        let mut urls = urls.lines().map(parse_url);
+        let mut urls = urls.lines().map(parse_url).collect::<Vec<_>>();
+        let mut take = |scheme: &str| {
+            let at = urls.iter().position(|url| url.scheme() == scheme);
+            at.map(|at| urls.remove(at))
+        };
         Broker(Arc::new(Parts {
             version,
-            url: urls.next().expect("`broker url` prints the AMQP address"),
-            management: urls.next().map(|url| Management::new(&url)),
+            url: take("amqp").expect("`broker url` prints the AMQP address"),
+            management: take("http").map(|url| Management::new(&url)),
             control: Some(control),
-            tls_url: urls.next(),
+            tls_url: take("amqps"),
+            mqtt: take("mqtt"),
+            stomp: take("stomp"),
         }))
     }
 
@@ -126,6 +136,22 @@ impl Broker {
         let url = self.0.tls_url.as_ref()?.to_string();
         let authority = std::env::var_os("RETRYRMQ_TEST_CA")?.into();
         Some(Tls { url, authority })
+    }
+
+    /// Where it speaks MQTT.
+    ///
+    /// # Panics
+    /// When this is no [node of its own](Self::own_node) with the plugin `rabbitmq_mqtt`.
+    pub(crate) fn mqtt(&self) -> String {
+        host_and_port(self.0.mqtt.as_ref().expect("the node has rabbitmq_mqtt"))
+    }
+
+    /// Where it speaks STOMP.
+    ///
+    /// # Panics
+    /// When this is no [node of its own](Self::own_node) with the plugin `rabbitmq_stomp`.
+    pub(crate) fn stomp(&self) -> String {
+        host_and_port(self.0.stomp.as_ref().expect("the node has rabbitmq_stomp"))
     }
 
     /// The management interface.
@@ -248,6 +274,11 @@ impl fmt::Debug for Tls {
             .field("authority", &self.authority)
             .finish_non_exhaustive()
     }
+}
+
+fn host_and_port(url: &Url) -> String {
+    let (host, port) = (url.host_str(), url.port());
+    format!("{}:{}", host.unwrap_or_default(), port.unwrap_or_default())
 }
 
 fn parse_url(url: &str) -> Url {

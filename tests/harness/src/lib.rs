@@ -32,13 +32,16 @@ mod ledger;
 mod management;
 mod matrix;
 mod message;
+pub mod mqtt;
 mod node;
 mod queue_type;
+pub mod random_messages;
+pub mod stomp;
 mod version;
 mod vhost;
 
 pub use amqp::Amqp;
-pub use amqp10::{Amqp10, Message10};
+pub use amqp10::{Amqp10, Body10, Message10, Property10, Refused, Value10};
 pub use broker::{Broker, Tls, brokers};
 pub use cut_proxy::{CutProxy, Direction};
 pub use eventually::{Sight, eventually};
@@ -50,7 +53,10 @@ pub use matrix::{
     on_every_queue_type, on_queue_types, on_queue_types_where, record_cell, test_name, words,
 };
 pub use message::Message;
+pub use mqtt::{Mqtt, MqttMessage};
 pub use node::Node;
 pub use queue_type::QueueType;
+pub use random_messages::{Class, RandomMessages};
+pub use stomp::{Stomp, StompMessage};
 pub use version::Version;
 pub use vhost::Vhost;
