@@ -3,6 +3,7 @@
 
 mod connections;
 mod consuming;
+mod conversion;
 mod copies;
 mod counting;
 mod cycles;
