@@ -1,0 +1,228 @@
+//! Books about every message: where it is in the end.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use retryrmq::Client;
+use retryrmq_harness::{Amqp, Vhost, eventually, random_messages::token_of};
+
+use crate::{publishers::Protocol, stage::PATIENCE};
+
+/// What a handler makes of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Handled,
+    Failed,
+    Parked,
+}
+
+/// What is in the queues where messages stay.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// The numbers of those that are parked.
+    parked: HashSet<u32>,
+    /// How many nobody can be given. Their numbers cannot be had: RabbitMQ has no client, of whatever protocol, that can read all of them.
+    unreadable: usize,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Books {
+    sent: Arc<Mutex<BTreeSet<u32>>>,
+    attempts: Arc<Mutex<HashMap<u32, u32>>>,
+    handled: Arc<Mutex<HashMap<u32, u32>>>,
+    /// What came without a number.
+    strange: Arc<Mutex<Vec<String>>>,
+    /// Whether everything succeeds from now on.
+    mended: Arc<AtomicBool>,
+}
+
+impl Books {
+    /// A delivery. A quarter of all messages succeed, a quarter fail once, and the others until all is [mended](Self::mend).
+    pub(crate) fn delivered(&self, body: &[u8]) -> Verdict {
+        let Some(number) = token_of(body) else {
+            let body = String::from_utf8_lossy(body).into_owned();
+            self.strange.lock().unwrap().push(body);
+            return Verdict::Handled;
+        };
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            let attempts = attempts.entry(number).or_default();
+            *attempts += 1;
+            *attempts
+        };
+        let verdict = match number % 4 {
+            _ if self.mended.load(Ordering::Relaxed) => Verdict::Handled,
+            0 => Verdict::Handled,
+            1 if attempt > 1 => Verdict::Handled,
+            3 => Verdict::Parked,
+            _ => Verdict::Failed,
+        };
+        if verdict == Verdict::Handled {
+            *self.handled.lock().unwrap().entry(number).or_default() += 1;
+        }
+        verdict
+    }
+
+    pub(crate) fn mend(&self) {
+        self.mended.store(true, Ordering::Relaxed);
+    }
+
+    /// What was sent, and what the broker refused of it.
+    pub(crate) fn sent(&self, count: u32, refused: &HashSet<u32>) {
+        let sent = (0..count).filter(|one| !refused.contains(one));
+        *self.sent.lock().unwrap() = sent.collect();
+    }
+
+    /// Waits until each message is handled, or kept in a queue beside one of these.
+    pub(crate) async fn settle(&self, vhost: &Vhost, client: &Client, queues: &[&str]) -> Kept {
+        let amqp = vhost.connect().await;
+        eventually(PATIENCE, "each message is somewhere", || async {
+            let mut kept = Kept::default();
+            let mut depth = 0;
+            for queue in queues {
+                kept.unreadable += depth_of(&amqp, &format!("{queue}.unreadable")).await;
+                depth += depth_of(&amqp, &format!("{queue}.parked")).await;
+            }
+            // Browsing costs too much to be done before they can be all there.
+            let open = self.open(&kept).len();
+            if open > depth + kept.unreadable {
+                let examples = self.examples(&kept);
+                return Err(format!("{open} are open, {depth} parked; {examples}"));
+            }
+            for queue in queues {
+                kept.parked.extend(parked(client, queue).await);
+            }
+            if self.is_balanced(&kept) {
+                Ok(kept)
+            } else {
+                Err(self.examples(&kept))
+            }
+        })
+        .await
+    }
+
+    /// Whether those that are neither handled nor parked can be those that nobody can be given.
+    fn is_balanced(&self, kept: &Kept) -> bool {
+        let open = self.open(kept);
+        let can_be = |one: &u32| Protocol::of(*one) == Protocol::Amqp10;
+        open.len() <= kept.unreadable && open.iter().all(can_be)
+    }
+
+    /// Those that are neither handled nor parked.
+    fn open(&self, kept: &Kept) -> Vec<u32> {
+        let (sent, handled) = (self.sent.lock().unwrap(), self.handled.lock().unwrap());
+        let is_open = |one: &u32| !handled.contains_key(one) && !kept.parked.contains(one);
+        sent.iter().copied().filter(is_open).collect()
+    }
+
+    /// Some that are open, with their protocol and the attempts that they had.
+    fn examples(&self, kept: &Kept) -> String {
+        let attempts = self.attempts.lock().unwrap();
+        let examples = self.open(kept).into_iter().take(20).map(|one| {
+            let attempts = attempts.get(&one).copied().unwrap_or_default();
+            format!("{one} ({:?}, {attempts} attempts)", Protocol::of(one))
+        });
+        examples.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Prints where each message is, and fails if one is nowhere.
+    pub(crate) fn balance(&self, way: &str, kept: &Kept, replayed: &HashSet<u32>) {
+        let open = self.open(kept);
+        let (sent, handled) = (self.sent.lock().unwrap(), self.handled.lock().unwrap());
+        println!("{way}: sent, handled, of these replayed, parked for good, others");
+        for protocol in Protocol::ALL {
+            let of = |holds: &dyn Fn(&u32) -> bool| {
+                let own = sent.iter().filter(|one| Protocol::of(**one) == protocol);
+                own.filter(|one| holds(one)).count()
+            };
+            let is_handled = |one: &u32| handled.contains_key(one);
+            println!(
+                "  {:9} {:7} {:7} {:7} {:7} {:7}",
+                format!("{protocol:?}"),
+                of(&|_| true),
+                of(&is_handled),
+                of(&|one| is_handled(one) && replayed.contains(one)),
+                of(&|one| !is_handled(one) && kept.parked.contains(one)),
+                of(&|one| open.contains(one)),
+            );
+        }
+        let twice = handled.values().filter(|times| **times > 1).count();
+        let lost = open.len().saturating_sub(kept.unreadable);
+        println!(
+            "  unreadable: {}, lost: {lost}, handled more than once: {twice}",
+            kept.unreadable
+        );
+        drop((sent, handled));
+        let strange = self.strange.lock().unwrap();
+        assert!(strange.is_empty(), "{way}: without a number: {strange:?}");
+        assert!(self.is_balanced(kept), "{way}: {}", self.examples(kept));
+    }
+}
+
+async fn depth_of(amqp: &Amqp, queue: &str) -> usize {
+    amqp.depth(queue).await.unwrap_or_default() as usize
+}
+
+/// The numbers of the messages in a parking queue, all of which stay there.
+pub(crate) async fn parked(client: &Client, queue: &str) -> HashSet<u32> {
+    let mut all = HashSet::new();
+    let Ok(mut walk) = client.parked(queue).browse().await else {
+        return all;
+    };
+    while let Some(record) = walk.next().await.expect("it can be browsed") {
+        all.extend(token_of(record.message().body()));
+    }
+    walk.close().await.expect("it can be closed");
+    all
+}
+
+/// Replays what is in a parking queue. What is not text where it has to be can stay there.
+pub(crate) async fn replay(client: &Client, queue: &str) -> HashSet<u32> {
+    let mut all = HashSet::new();
+    let mut walk = client
+        .parked(queue)
+        .browse()
+        .await
+        .expect("it can be browsed");
+    while let Some(record) = walk.next().await.expect("it can be browsed") {
+        let number = token_of(record.message().body());
+        match walk.replay(&record).await {
+            Ok(()) => all.extend(number),
+            // A copy would be another message.
+            Err(_) if record.message().mended().is_some() => {}
+            Err(error) => panic!("{number:?} of {queue} cannot be replayed: {error}"),
+        }
+    }
+    walk.close().await.expect("it can be closed");
+    all
+}
+
+#[test]
+fn books_with_a_message_missing_do_not_balance() {
+    let books = Books::default();
+    books.sent(4, &HashSet::from([2]));
+    assert_eq!(token_of(b"<message 00000000>"), Some(0));
+    assert!(books.delivered(b"<message 00000000>") == Verdict::Handled);
+    assert!(books.delivered(b"<message 00000003>") == Verdict::Parked);
+    let mut kept = Kept {
+        parked: HashSet::from([3]),
+        unreadable: 0,
+    };
+    assert_eq!(books.open(&kept), [1]);
+    assert!(!books.is_balanced(&kept));
+    kept.unreadable = 1;
+    assert!(books.is_balanced(&kept));
+    assert!(books.delivered(b"<message 00000001>") == Verdict::Failed);
+    assert!(books.delivered(b"<message 00000001>") == Verdict::Handled);
+    kept.parked.clear();
+    assert!(books.delivered(b"<message 00000003>") == Verdict::Parked);
+    assert_eq!(books.open(&kept), [3]);
+    // Only publishers of AMQP 1.0 can send what nobody can be given.
+    books.sent(48, &(0..47).collect());
+    assert!(!books.is_balanced(&kept));
+}

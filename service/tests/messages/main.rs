@@ -1,0 +1,120 @@
+//! Random messages of publishers of AMQP 1.0, MQTT 5 and STOMP, with ordinary ones of AMQP 0-9-1 between them, go through everything that the
+//! library and the service do with a message. None may be lost, and none may block another.
+//!
+//! `make test` sends some hundred on each way; `make messages` 100 000 in all (`RETRYRMQ_STRANGE_MESSAGES`), and prints its books.
+//! `RETRYRMQ_STRANGE_SEED` makes others.
+#![allow(missing_docs)]
+
+mod books;
+mod publishers;
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../redis/server.rs"]
+mod server;
+#[allow(dead_code, reason = "the tests of the service use the rest")]
+#[path = "../serve/stage.rs"]
+mod stage;
+mod ways;
+
+use retryrmq::Strategy;
+use retryrmq_harness::{Broker, Class, Node, QueueType, Version, Vhost, on_brokers_where};
+
+use crate::{
+    server::{KINDS, Servers, available},
+    stage::{Replica, policy},
+};
+
+/// What is sent to consumers that have this library.
+pub(crate) const CLASS: Class = Class::Readable;
+
+/// How many ways there are, if every one of them is possible.
+const WAYS: u32 = 10;
+
+/// How many messages on each way.
+fn count() -> u32 {
+    let given = std::env::var("RETRYRMQ_STRANGE_MESSAGES").ok();
+    given.map_or(120, |count| {
+        let all: u32 = count.parse().expect("a number of messages");
+        all.div_ceil(WAYS)
+    })
+}
+
+fn has_protocols(broker: &Broker) -> bool {
+    broker.version() >= Version::V4_0 && broker.is_controllable()
+}
+
+async fn node(broker: &Broker) -> Node {
+    let plugins = "plugins = rabbitmq_mqtt rabbitmq_stomp";
+    broker.own_node(&[plugins]).await
+}
+
+async fn serve(vhost: &Vhost, section: &str) -> (Replica, tempfile::NamedTempFile) {
+    let file = policy(&format!(
+        "[defaults]\nretry = \"list(50ms, 50ms)\"\n[delayed.orders]\nto = \"shop\"\n{section}"
+    ));
+    let replica = Replica::start(vhost, Some(file.path())).await;
+    (replica, file)
+}
+
+#[tokio::test]
+async fn the_library_loses_no_message_of_any_protocol() {
+    on_brokers_where(has_protocols, |broker| async move {
+        let node = node(&broker).await;
+        for kind in QueueType::ALL {
+            let way = ways::Library {
+                kind,
+                strategy: Strategy::RetryQueues,
+            };
+            way.run(&node.vhost().await, count()).await;
+            let way = ways::Library {
+                kind,
+                strategy: Strategy::DeadLetter,
+            };
+            way.run(&node.vhost().await, count()).await;
+        }
+        if broker.version() >= Version::V4_3 {
+            let way = ways::Library {
+                kind: QueueType::Quorum,
+                strategy: Strategy::Native,
+            };
+            way.run(&node.vhost().await, count()).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_service_loses_no_message_of_any_protocol() {
+    on_brokers_where(has_protocols, |broker| async move {
+        let node = node(&broker).await;
+        let vhost = node.vhost().await;
+        let (replica, _file) = serve(&vhost, "").await;
+        let way = ways::Library {
+            kind: QueueType::Quorum,
+            strategy: Strategy::Service,
+        };
+        way.run(&vhost, count()).await;
+        ways::rejected(&vhost, QueueType::Classic, count()).await;
+        ways::delayed(&vhost, count()).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_store_in_redis_loses_no_message_of_any_protocol() {
+    on_brokers_where(
+        |broker| has_protocols(broker) && available(),
+        |broker| async move {
+            let servers = Servers::new(KINDS[0]);
+            servers.start(0, &[]);
+            let node = node(&broker).await;
+            let vhost = node.vhost().await;
+            let section = format!("[store.redis]\naddresses = [\"{}\"]\n", servers.address(0));
+            let (replica, _file) = serve(&vhost, &section).await;
+            ways::rejected(&vhost, QueueType::Quorum, count()).await;
+            ways::delayed(&vhost, count()).await;
+            assert!(replica.end().await.success());
+        },
+    )
+    .await;
+}

@@ -1,0 +1,137 @@
+//! What a message goes through.
+
+use retryrmq::{Client, ClientOptions, Failure, Message, Outcome, Strategy, WorkQueue};
+use retryrmq_harness::{Class, QueueType, RandomMessages, Vhost};
+
+use crate::{
+    CLASS,
+    books::{Books, Verdict, replay},
+    publishers::{Publishers, Target, bind_queue, declare_exchange},
+    stage::{INTAKE, Native, declare},
+};
+
+const DELAYED: &str = "retryrmq.delayed";
+
+/// Messages of this run.
+fn messages(class: Class) -> RandomMessages {
+    let seed = std::env::var("RETRYRMQ_STRANGE_SEED").ok();
+    RandomMessages {
+        class,
+        seed: seed.map_or(0, |seed| seed.parse().expect("a seed is a number")),
+    }
+}
+
+fn outcome(books: &Books, message: &Message) -> Outcome {
+    match books.delivered(message.body()) {
+        Verdict::Handled => Outcome::Ack,
+        Verdict::Failed => Outcome::retry(Failure::new("no answer")),
+        Verdict::Parked => Outcome::park(Failure::new("for a person")),
+    }
+}
+
+/// Consumers with the library: retries, parking and replay.
+pub(crate) struct Library {
+    pub(crate) kind: QueueType,
+    pub(crate) strategy: Strategy,
+}
+
+impl Library {
+    pub(crate) async fn run(&self, vhost: &Vhost, count: u32) {
+        let way = format!(
+            "RabbitMQ {}, {:?}, {}",
+            vhost.broker().version(),
+            self.strategy,
+            self.kind
+        );
+        let kind = match self.kind {
+            QueueType::Classic => retryrmq::QueueType::Classic,
+            QueueType::Quorum => retryrmq::QueueType::Quorum,
+        };
+        let options = ClientOptions::new().queue_type(kind);
+        let client = Client::connect_with(vhost.url(), options).await.unwrap();
+        let mut consumer = client
+            .consumer("strange")
+            .dlx(true)
+            .work_queue(WorkQueue::Type(kind))
+            .prefetch(50)
+            .concurrency(50)
+            .strategy(self.strategy);
+        if self.strategy != Strategy::Service {
+            consumer = consumer.retry("fixed(50ms, retries=2)".parse().unwrap());
+        }
+        let books = Books::default();
+        let noted = books.clone();
+        let running = consumer.start(move |message: Message| {
+            let outcome = outcome(&noted, &message);
+            async move { outcome }
+        });
+        let running = running.await.unwrap();
+        let target = Target::Queue("strange");
+        let mut publishers = Publishers::connect(vhost, target, messages(CLASS)).await;
+        books.sent(count, &publishers.publish(count).await);
+        books.settle(vhost, &client, &["strange"]).await;
+        books.mend();
+        let replayed = replay(&client, "strange").await;
+        let still = books.settle(vhost, &client, &["strange"]).await;
+        books.balance(&way, &still, &replayed);
+        assert_eq!(running.stats().reconnects, 0, "{way}");
+        running.close().await;
+        client.close().await;
+    }
+}
+
+/// Consumers without the library, which reject what the service then retries and parks.
+pub(crate) async fn rejected(vhost: &Vhost, kind: QueueType, count: u32) {
+    let way = format!("RabbitMQ {}, rejected, {kind}", vhost.broker().version());
+    let amqp = vhost.connect().await;
+    declare(&amqp, "native", kind, kind == QueueType::Quorum).await;
+    let books = Books::default();
+    let noted = books.clone();
+    let _native = Native::start(vhost, "native", move |seen| {
+        noted.delivered(&seen.body) == Verdict::Handled
+    })
+    .await;
+    let target = Target::Queue("native");
+    // Its own client gives up its connection for a name that is no text.
+    let mut publishers = Publishers::connect(vhost, target, messages(Class::Text)).await;
+    books.sent(count, &publishers.publish(count).await);
+    let queues = ["native", INTAKE];
+    let client = Client::connect(vhost.url()).await.unwrap();
+    books.settle(vhost, &client, &queues).await;
+    books.mend();
+    let replayed = replay(&client, "native").await;
+    let still = books.settle(vhost, &client, &queues).await;
+    books.balance(&way, &still, &replayed);
+    client.close().await;
+}
+
+/// Messages with a delay.
+pub(crate) async fn delayed(vhost: &Vhost, count: u32) {
+    let way = format!("RabbitMQ {}, delayed", vhost.broker().version());
+    let amqp = vhost.connect().await;
+    declare_exchange(&amqp, "shop").await;
+    amqp.declare("due", QueueType::Quorum).await;
+    bind_queue(&amqp, "due", "shop", "order.#").await;
+    let books = Books::default();
+    books.mend();
+    let client = Client::connect(vhost.url()).await.unwrap();
+    let noted = books.clone();
+    let running = client
+        .consumer("due")
+        .dlx(true)
+        .start(move |message: Message| {
+            let outcome = outcome(&noted, &message);
+            async move { outcome }
+        });
+    let running = running.await.unwrap();
+    let target = Target::Delayed("orders", "order.new");
+    let mut publishers = Publishers::connect(vhost, target, messages(CLASS)).await;
+    books.sent(count, &publishers.publish(count).await);
+    let queues = ["due", DELAYED];
+    books.settle(vhost, &client, &queues).await;
+    let replayed = replay(&client, DELAYED).await;
+    let still = books.settle(vhost, &client, &queues).await;
+    books.balance(&way, &still, &replayed);
+    running.close().await;
+    client.close().await;
+}
