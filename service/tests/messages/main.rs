@@ -1,5 +1,5 @@
-//! Random messages of publishers of AMQP 1.0, MQTT 5 and STOMP, with ordinary ones of AMQP 0-9-1 between them, go through everything that the
-//! library and the service do with a message. None may be lost, and none may block another.
+//! Random messages of publishers of AMQP 1.0, MQTT 5 and STOMP, with ordinary ones of AMQP 0-9-1 between them, go through everything that
+//! the library and the service do with a message. None may be lost, and none may block another.
 //!
 //! `make test` sends some hundred on each way; `make messages` 100 000 in all (`RETRYRMQ_STRANGE_MESSAGES`), and prints its books.
 //! `RETRYRMQ_STRANGE_SEED` makes others.
@@ -23,7 +23,7 @@ use crate::{
     stage::{Replica, policy},
 };
 
-/// What is sent to consumers that have this library.
+/// What is sent to consumers that have this library. `Anything` is for when they put aside what the broker cannot give to them.
 pub(crate) const CLASS: Class = Class::Readable;
 
 /// How many ways there are, if every one of them is possible.

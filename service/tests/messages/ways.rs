@@ -74,7 +74,9 @@ impl Library {
         let replayed = replay(&client, "strange").await;
         let still = books.settle(vhost, &client, &["strange"]).await;
         books.balance(&way, &still, &replayed);
-        assert_eq!(running.stats().reconnects, 0, "{way}");
+        // What nobody can be given costs connections.
+        let reconnects = running.stats().reconnects;
+        assert!(reconnects == 0 || CLASS == Class::Anything, "{way}");
         running.close().await;
         client.close().await;
     }

@@ -1,7 +1,7 @@
 //! Random messages of publishers of AMQP 1.0, MQTT 5 and STOMP: with every section, property and type of header that their protocol has.
 //!
-//! A message is made from a seed and its number alone, so that any of them can be made again. The number is in its [body](token_of), because
-//! everything else may be lost on its way.
+//! A message is made from a seed and its number alone, so that any of them can be made again. The number is in its [body](token_of),
+//! because everything else may be lost on its way.
 
 use crate::{Body10, Message10, MqttMessage, Property10, StompMessage, Value10};
 use fastrand::Rng;
