@@ -80,14 +80,16 @@ impl Books {
 
     /// Waits until each message is handled, or kept in a queue beside one of these.
     pub(crate) async fn settle(&self, vhost: &Vhost, client: &Client, queues: &[&str]) -> Kept {
-        let amqp = vhost.connect().await;
         eventually(PATIENCE, "each message is somewhere", || async {
+            // Each look at a queue that is missing costs this connection the number of a channel.
+            let amqp = vhost.connect().await;
             let mut kept = Kept::default();
             let mut depth = 0;
             for queue in queues {
                 kept.unreadable += depth_of(&amqp, &format!("{queue}.unreadable")).await;
                 depth += depth_of(&amqp, &format!("{queue}.parked")).await;
             }
+            amqp.close().await;
             // Browsing costs too much to be done before they can be all there.
             let open = self.open(&kept).len();
             if open > depth + kept.unreadable {
