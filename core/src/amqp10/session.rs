@@ -117,7 +117,8 @@ pub(crate) struct Session<S> {
     /// How many frames with parts of messages we have sent, and how many messages.
     sent: u32,
     published: u32,
-    links: u32,
+    /// The delivery count of each link: how many messages its sender has sent, from a number of its choice on.
+    counts: Vec<u32>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -138,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             room: 0,
             sent: 0,
             published: 0,
-            links: 0,
+            counts: Vec::new(),
         };
         session.log_in(login, host).await?;
         greet(&mut session.stream, 0).await?;
@@ -199,8 +200,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 
     async fn attach(&mut self, receives: bool, source: Vec<u8>, target: Vec<u8>) -> Result<Link> {
-        let link = Link(self.links);
-        self.links += 1;
+        let link = Link(u32::try_from(self.counts.len()).unwrap_or(u32::MAX));
         let mut attach = vec![
             string(&format!("link-{}", link.0)),
             uint(link.0),
@@ -221,40 +221,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             self.answer(DETACH).await?;
             return Err(Failure::Refused("the broker refused the link".to_owned()));
         }
+        self.counts.push(answer.number(9).unwrap_or(0));
         Ok(link)
     }
 
     /// Asks for at most this many messages that are ready now, and waits for them.
-    pub(crate) async fn drain(
-        &mut self,
-        link: Link,
-        most: u32,
-        count: u32,
-    ) -> Result<Vec<Delivery>> {
+    pub(crate) async fn drain(&mut self, link: Link, most: u32) -> Result<Vec<Delivery>> {
+        let count = self.counts.get(link.0 as usize).copied().unwrap_or(0);
+        // When the credit is used up, whether by messages or because there are no more of them.
+        let at_the_end = count.wrapping_add(most);
         let flow = [
             uint(self.next_incoming),
             uint(WINDOW),
             uint(self.sent),
             uint(WINDOW),
             uint(link.0),
-            uint(count), // how many came on this link before
+            uint(count),
             uint(most),
             null(),
-            TRUE.to_vec(), // drain: what is not there uses up the credit as well
+            TRUE.to_vec(), // drain
         ];
         self.send(FLOW, &flow, &[]).await?;
-        loop {
-            if u32::try_from(self.came.len()).unwrap_or(u32::MAX) >= most {
-                break;
-            }
+        while u32::try_from(self.came.len()).unwrap_or(u32::MAX) < most {
             let frame = self.frame(AMQP).await?;
             let is_drained = frame.code == u64::from(FLOW)
                 && frame.number(4) == Some(link.0)
-                && frame.number(6).unwrap_or(0) == 0;
+                && frame.number(5) == Some(at_the_end);
             self.note(frame)?;
             if is_drained {
                 break;
             }
+        }
+        if let Some(count) = self.counts.get_mut(link.0 as usize) {
+            *count = at_the_end;
         }
         Ok(self.came.drain(..).collect())
     }

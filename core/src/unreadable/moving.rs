@@ -41,7 +41,7 @@ pub(super) async fn read(
     let (mut seen, mut kept) = (0, 0);
     while seen < most && kept < MOST_BYTES {
         let asked = BATCH.min(most - seen);
-        let batch = session.drain(link, asked, seen).await.map_err(said)?;
+        let batch = session.drain(link, asked).await.map_err(said)?;
         let came = u32::try_from(batch.len()).unwrap_or(u32::MAX);
         seen += came;
         for delivery in batch {

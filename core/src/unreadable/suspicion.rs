@@ -19,6 +19,10 @@ pub(crate) struct Suspicion {
     moves: u64,
 }
 
+/// The fewest messages that are looked at, and how many where that costs nothing.
+const NEAR: u32 = 64;
+const FAR: u32 = 1_000;
+
 /// What is known after a look.
 pub(crate) enum Look {
     /// So many were moved: nothing is in the way any more.
@@ -43,6 +47,17 @@ impl Suspicion {
     /// Whether to look before the next connection consumes.
     pub(crate) fn looks(self) -> bool {
         self.deaths > 0
+    }
+
+    /// How many messages to look at, for a consumer with this prefetch. The message was among those that the broker sent. `is_free`: a look
+    /// counts as no delivery of the others.
+    pub(crate) fn looks_at(self, prefetch: u16, is_free: bool) -> u32 {
+        let near = (2 * u32::from(prefetch)).max(NEAR);
+        if is_free {
+            near.max(FAR)
+        } else {
+            near * self.deaths.min(MOST_DEATHS).pow(2)
+        }
     }
 
     /// Whether it may consume after this look.
@@ -116,6 +131,19 @@ mod tests {
             suspicion.lost(true, SHORT, moves);
             assert!(consumes(suspicion, moved(0)));
         }
+    }
+
+    #[test]
+    fn it_looks_farther_each_time_unless_a_look_is_free() {
+        let mut suspicion = Suspicion::default();
+        let mut looked_at = Vec::new();
+        for _ in 0..3 {
+            suspicion.lost(true, SHORT, 0);
+            assert_eq!(suspicion.looks_at(10, true), FAR);
+            looked_at.push(suspicion.looks_at(100, false));
+        }
+        assert_eq!(looked_at, [200, 800, 1_800]);
+        assert_eq!(suspicion.looks_at(u16::MAX, true), 2 * u32::from(u16::MAX));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
-use retryrmq::{Client, UnreadableMessage};
+use retryrmq::{BasicProperties, Client, UnreadableMessage};
 use retryrmq_harness::{
     Amqp10, Broker, Message10, QueueType, Version, Vhost,
     amqp10::{char, string, uuid},
@@ -37,6 +37,11 @@ fn bombs() -> Vec<Message10> {
             .id("large")
             .property("tenant", uuid([8; 16])),
     ]
+}
+
+/// A message for the work queue.
+fn plain(body: &String) -> (&'static str, &String, BasicProperties) {
+    (QUEUE, body, BasicProperties::default())
 }
 
 async fn publish(vhost: &Vhost, queue: &str, messages: &[Message10]) {
@@ -198,6 +203,31 @@ async fn a_walk_through_parked_messages_moves_them() {
         );
         take(&amqp, PARKED, 2).await;
         assert_eq!(amqp.depth(UNREADABLE).await, Some(4));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn they_are_found_behind_many_others_which_keep_their_places() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        for kind in QueueType::ALL {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let bodies: Vec<_> = (0..200).map(|number| number.to_string()).collect();
+            amqp.publish_all("", bodies[..150].iter().map(plain)).await;
+            publish(&vhost, QUEUE, &bombs()[..2]).await;
+            amqp.publish_all("", bodies[150..].iter().map(plain)).await;
+            let unreadable = client.unreadable(QUEUE);
+            assert_eq!(unreadable.take_from(QUEUE, 150).await.unwrap().len(), 0);
+            assert_eq!(unreadable.take_from(QUEUE, 1_000).await.unwrap().len(), 2);
+            let left = take(&amqp, QUEUE, bodies.len()).await;
+            let left: Vec<_> = left
+                .iter()
+                .map(|message| String::from_utf8_lossy(&message.body).into_owned())
+                .collect();
+            assert_eq!(left, bodies);
+        }
     })
     .await;
 }

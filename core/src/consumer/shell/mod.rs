@@ -43,10 +43,6 @@ use crate::{
 /// the quorum queue.
 const BURST: usize = 32;
 
-/// How many messages are looked at for one that cannot be delivered. It was among those that the broker sent: behind as many, at most, as the
-/// consumers of the queue may hold.
-const LOOKED_AT: u32 = 1_000;
-
 /// How long a quietly settled outcome may wait.
 const QUIETLY: Duration = Duration::from_millis(100);
 
@@ -73,6 +69,8 @@ pub(super) struct Shell {
     declare: bool,
     /// Whether a queue may be created for messages that cannot be delivered.
     may_set_aside: bool,
+    /// Its prefetch.
+    window: u16,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
     demands: Arc<Demands>,
@@ -149,11 +147,13 @@ async fn look(
     suspicion: Suspicion,
     client: &Client,
     connection: &Connection,
-    queue: &ShortString,
+    (queue, window): (&ShortString, u16),
     may_declare: bool,
 ) -> Result<Moved> {
     let queue = queue.as_str();
-    let looked = set_aside(client, connection, queue, queue, LOOKED_AT, may_declare).await;
+    let is_free = connection.server().capabilities().nack_is_uncounted;
+    let most = suspicion.looks_at(window, is_free);
+    let looked = set_aside(client, connection, queue, queue, most, may_declare).await;
     if let Err(error) = &looked {
         debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
     }
@@ -186,7 +186,7 @@ impl Shell {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let may_set_aside = declare || options.sets_aside;
+        let (may_set_aside, window) = (declare || options.sets_aside, options.window());
         let findings = client.prepare(&plan, mode(declare)).await?;
         let waits = Waits::new(
             Arc::clone(client.addresses()),
@@ -231,6 +231,7 @@ impl Shell {
             client,
             declare,
             may_set_aside,
+            window,
             kind: kind(&findings),
             demands: Arc::new(demands),
             plan,
@@ -476,7 +477,7 @@ impl Shell {
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let demands = Arc::clone(&self.demands);
-        let (suspicion, may_set_aside) = (self.suspicion, self.may_set_aside);
+        let (suspicion, may_set_aside, window) = (self.suspicion, self.may_set_aside, self.window);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
@@ -508,8 +509,14 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 if suspicion.looks() {
-                    let moved =
-                        look(suspicion, &client, &connection, &queue, may_set_aside).await?;
+                    let moved = look(
+                        suspicion,
+                        &client,
+                        &connection,
+                        (&queue, window),
+                        may_set_aside,
+                    )
+                    .await?;
                     let _ = mail.send(Mail::SetAside(moved));
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
