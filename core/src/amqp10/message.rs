@@ -185,14 +185,20 @@ impl Message {
         let Value::Symbol(name) = key else {
             return None;
         };
-        let is_set = |field: usize| *self.field(HEADER, field) != Value::Null;
+        let is_text = name == b"x-basic-type" || name == b"x-basic-expiration";
         match name.as_slice() {
-            b"x-basic-type" | b"x-basic-expiration" if is_short_text(value) => None,
-            b"x-basic-type" => Some(NO_SHORT_STRING),
-            // The header's own value counts.
-            b"x-basic-expiration" => (!is_set(2)).then_some(NO_SHORT_STRING),
-            b"x-basic-delivery-mode" => (!is_set(0) && !is_number(value)).then_some(NO_NUMBER),
-            b"x-basic-priority" => (!is_set(1) && !is_number(value)).then_some(NO_NUMBER),
+            // Whatever the header says.
+            b"x-basic-type"
+            | b"x-basic-expiration"
+            | b"x-basic-delivery-mode"
+            | b"x-basic-priority" => {
+                let fits = if is_text {
+                    is_short_text(value)
+                } else {
+                    is_number(value)
+                };
+                (!fits).then_some(NO_BASIC)
+            }
             // Not converted.
             b"x-death" | b"x-exchange" | b"x-routing-key" => None,
             b"x-opt-deaths" => match value {
@@ -297,8 +303,7 @@ const ODD: &str = "is or contains a decimal or infinite number";
 const NESTED: &str = "contains a type that RabbitMQ cannot convert to AMQP 0-9-1 inside a list";
 const DESCRIBED: &str = "is or contains a described type, which AMQP 0-9-1 does not have";
 const KEY: &str = "contains a map with a key longer than 255 bytes, or that is no text";
-const NO_SHORT_STRING: &str = "is no short string of AMQP 0-9-1";
-const NO_NUMBER: &str = "is no integer";
+const NO_BASIC: &str = "has no value that this property can have in AMQP 0-9-1";
 const DEATHS: &str = "is not as RabbitMQ writes it";
 
 fn is_short_text(value: &Value) -> bool {
