@@ -23,7 +23,7 @@ const DISPOSITION: u8 = 0x15;
 const DETACH: u8 = 0x16;
 const END: u8 = 0x17;
 const CLOSE: u8 = 0x18;
-const ACCEPTED: u64 = 0x24;
+const ACCEPTED: u8 = 0x24;
 const ERROR: u64 = 0x1d;
 const SOURCE: u8 = 0x28;
 const TARGET: u8 = 0x29;
@@ -292,7 +292,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             let is_it = (first..=frame.number(2).unwrap_or(first)).contains(&number);
             if is_it {
                 return match frame.field(4).code() {
-                    Some(ACCEPTED) => Ok(()),
+                    Some(code) if code == u64::from(ACCEPTED) => Ok(()),
                     _ => Err(Failure::Refused(
                         "the broker did not store the copy".to_owned(),
                     )),
@@ -308,7 +308,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             uint(number),
             null(),
             TRUE.to_vec(),
-            described(0x24, &list(&[])),
+            described(ACCEPTED, &list(&[])),
         ];
         self.send(DISPOSITION, &disposition, &[]).await
     }

@@ -237,13 +237,11 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
 /// convert to AMQP 0-9-1.
 pub(crate) fn is_internal_error(error: &Error) -> bool {
     let why = error::Error::source(error).and_then(|why| why.downcast_ref::<lapin::Error>());
-    let said = why.map(|why| match why.kind() {
-        Cause::ProtocolError(said) => Some(said.kind()),
-        _ => None,
-    });
+    let is_internal =
+        |kind: &AMQPErrorKind| matches!(kind, AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR));
     matches!(
-        said.flatten(),
-        Some(AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR))
+        why.map(lapin::Error::kind),
+        Some(Cause::ProtocolError(said)) if is_internal(said.kind())
     )
 }
 

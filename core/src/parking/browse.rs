@@ -204,17 +204,8 @@ impl Browse {
         );
         match moved.await {
             Ok(moved) => {
-                let count = moved.causes.len();
-                if let Some(cause) = moved.causes.first() {
-                    warn!(
-                        queue = self.parking,
-                        to = unreadable_queue(&self.queue),
-                        count,
-                        cause,
-                        "messages that RabbitMQ cannot deliver over AMQP 0-9-1 were moved out of the way"
-                    );
-                }
-                count > 0
+                moved.tell(&self.queue, &self.parking);
+                !moved.causes.is_empty()
             }
             Err(error) => {
                 warn!(queue = self.parking, %error, "whether a message closed the connection was not found out");

@@ -452,6 +452,11 @@ pub(crate) fn parking(queue: &str, queue_type: QueueType) -> Item {
 
 /// The parking queue with this name.
 pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
+    for_people(parking.to_owned(), queue_type, PARKED_HERE)
+}
+
+/// A queue in which messages stay until somebody decides.
+fn for_people(name: String, queue_type: QueueType, purpose: &'static str) -> Item {
     let mut arguments = named([("x-queue-type", text(queue_type.as_str()))]);
     if queue_type == QueueType::Quorum {
         // RabbitMQ 4.0 and later drop a message when it is returned for the 21st time. A number and not -1 for "unlimited": 3.10 reads -1
@@ -459,32 +464,18 @@ pub(crate) fn parking_itself(parking: &str, queue_type: QueueType) -> Item {
         arguments.push(("x-delivery-limit".into(), Argument::Number(1_000_000_000)));
     }
     Item::Queue {
-        name: parking.to_owned(),
+        name,
         arguments,
         any_arguments: true,
         missing: Missing::Made,
-        purpose: PARKED_HERE,
+        purpose,
     }
 }
 
 /// The queue for messages of `queue` that AMQP 0-9-1 cannot carry. It is like a parking queue.
 pub(crate) fn unreadable(queue: &str, queue_type: QueueType) -> Item {
-    match parking_itself(&unreadable_queue(queue), queue_type) {
-        Item::Queue {
-            name,
-            arguments,
-            any_arguments,
-            missing,
-            ..
-        } => Item::Queue {
-            name,
-            arguments,
-            any_arguments,
-            missing,
-            purpose: "messages are kept here that AMQP 0-9-1 cannot carry",
-        },
-        other => other,
-    }
+    let purpose = "messages are kept here that AMQP 0-9-1 cannot carry";
+    for_people(unreadable_queue(queue), queue_type, purpose)
 }
 
 /// The internal exchange of a service (`retryrmq serve`), as a dead-letter exchange of other queues. No client may publish to it.

@@ -10,10 +10,7 @@ use tokio::time::timeout;
 
 pub use self::message::UnreadableMessage;
 use self::moving::{LONGEST, failure, late, read};
-pub(crate) use self::{
-    moving::{Moved, set_aside},
-    suspicion::{Look, Suspicion},
-};
+pub(crate) use self::{moving::set_aside, suspicion::Suspicion};
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 
 /// The messages of one work queue that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`.
@@ -46,7 +43,8 @@ impl Unreadable {
     ///
     /// # Errors
     /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) without the queue `from`, [`AccessRefused`](crate::ErrorKind::AccessRefused),
-    /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0, [`Timeout`](crate::ErrorKind::Timeout), and those of a connection. Then each message is in `from`, and may be in the other queue as well.
+    /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0, [`Timeout`](crate::ErrorKind::Timeout), and those of a
+    /// connection. Then each message is in `from`, and may be in the other queue as well.
     pub async fn take_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
         let connection = self.connection().await?;
         let moved = set_aside(&self.client, &connection, &self.queue, from, most, true).await;

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use crate::{
     Client, Error, ErrorKind, Plan, Result,
@@ -23,6 +24,22 @@ pub(super) const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct Moved {
     /// Why each of them cannot be delivered.
     pub(crate) causes: Vec<String>,
+}
+
+impl Moved {
+    /// Logs what was moved from the queue `from`, a queue of the family of `work`.
+    pub(crate) fn tell(&self, work: &str, from: &str) {
+        if let Some(cause) = self.causes.first() {
+            warn!(
+                queue = from,
+                to = unreadable_queue(work),
+                count = self.causes.len(),
+                cause,
+                "messages that RabbitMQ cannot deliver over AMQP 0-9-1 were moved out of the way: it closed the connection for each; `retryrmq \
+                 unreadable ls {work}` shows them, and their publishers should send other types"
+            );
+        }
+    }
 }
 
 /// Reads up to `most` messages of a queue, in their order. They are back in it when the session ends, unless they are accepted. `each` returns

@@ -1,9 +1,12 @@
-//! When a consumer looks for a message that closes its connections, and when it stops: pure decisions.
+//! When a consumer looks for a message that closes its connections, and when it stops.
 
 use std::time::Duration;
 
-use super::Moved;
-use crate::{Error, ErrorKind, Result, topology::unreadable_queue};
+use lapin::types::ShortString;
+use tracing::debug;
+
+use super::moving::{Moved, set_aside};
+use crate::{Client, Error, ErrorKind, Result, connection::Connection, topology::unreadable_queue};
 
 /// So many connections in a row may end without a reason that was found. RabbitMQ counts each as a delivery of the message, and drops it after
 /// the 20th by default.
@@ -22,14 +25,6 @@ pub(crate) struct Suspicion {
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
 const FAR: u32 = 1_000;
-
-/// What is known after a look.
-pub(crate) enum Look {
-    /// So many were moved: nothing is in the way any more.
-    Cleared(Moved),
-    /// Nothing was found; it goes on consuming.
-    Nothing,
-}
 
 impl Suspicion {
     /// A connection was lost that lived for so long. `by_error`: the broker closed it with an error of its own. `moves`: how often messages
@@ -51,7 +46,7 @@ impl Suspicion {
 
     /// How many messages to look at, for a consumer with this prefetch. The message was among those that the broker sent. `is_free`: a look
     /// counts as no delivery of the others.
-    pub(crate) fn looks_at(self, prefetch: u16, is_free: bool) -> u32 {
+    fn looks_at(self, prefetch: u16, is_free: bool) -> u32 {
         let near = (2 * u32::from(prefetch)).max(NEAR);
         if is_free {
             near.max(FAR)
@@ -60,27 +55,49 @@ impl Suspicion {
         }
     }
 
+    /// Looks for messages that close the connection, and moves them.
+    ///
+    /// # Errors
+    /// Why the consumer must not consume now.
+    pub(crate) async fn look(
+        self,
+        client: &Client,
+        connection: &Connection,
+        (queue, prefetch): (&ShortString, u16),
+        declares: bool,
+    ) -> Result<()> {
+        let queue = queue.as_str();
+        let is_free = connection.server().capabilities().nack_is_uncounted;
+        let most = self.looks_at(prefetch, is_free);
+        let looked = set_aside(client, connection, queue, queue, most, declares).await;
+        match &looked {
+            Ok(moved) => moved.tell(queue, queue),
+            Err(error) => {
+                debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
+            }
+        }
+        self.after(queue, looked)
+    }
+
     /// Whether it may consume after this look.
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    pub(crate) fn after(self, queue: &str, looked: Result<Moved>) -> Result<Look> {
-        let to = unreadable_queue(queue);
+    fn after(self, queue: &str, looked: Result<Moved>) -> Result<()> {
         let why = match looked {
-            Ok(moved) if !moved.causes.is_empty() => return Ok(Look::Cleared(moved)),
+            Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             // A first one may have had another reason.
-            _ if self.deaths < 2 => return Ok(Look::Nothing),
-            Ok(_) if self.deaths < MOST_DEATHS => return Ok(Look::Nothing),
+            _ if self.deaths < 2 => return Ok(()),
+            Ok(_) if self.deaths < MOST_DEATHS => return Ok(()),
             Ok(_) => format!(
                 "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out, and \
                  start the consumer again"
             ),
-            Err(error) if error.is_transient() && self.deaths < MOST_DEATHS => {
-                return Ok(Look::Nothing);
-            }
+            Err(error) if error.is_transient() && self.deaths < MOST_DEATHS => return Ok(()),
             Err(error) => format!(
                 "whether `{queue}` has a message that it cannot deliver over AMQP 0-9-1 was not found out ({error}); move such messages to \
-                 `{to}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue"
+                 `{}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue",
+                unreadable_queue(queue)
             ),
         };
         Err(Error::new(

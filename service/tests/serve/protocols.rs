@@ -41,19 +41,8 @@ async fn is_parked(amqp: &Amqp, queue: &str, count: usize) {
     }
 }
 
-/// Messages that ask for direct replies fail, and another queue's message beside them.
-async fn all_come_back(vhost: &Vhost, replica: &Replica) {
-    let amqp = vhost.connect().await;
-    for queue in ["orders", "other"] {
-        declare(&amqp, queue, QueueType::Quorum, true).await;
-    }
-    publish(
-        vhost,
-        "/queues/orders",
-        (0..MANY).map(|number| number.to_string()),
-    )
-    .await;
-    let _orders = Native::start(vhost, "orders", |_| false).await;
+/// A message of the queue `other` fails once, and comes back.
+async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) {
     let came = Arc::<Mutex<bool>>::default();
     let seen = Arc::clone(&came);
     let _other = Native::start(vhost, "other", move |message| {
@@ -67,6 +56,22 @@ async fn all_come_back(vhost: &Vhost, replica: &Replica) {
         *came.lock().unwrap()
     })
     .await;
+}
+
+/// Messages that ask for direct replies fail, and another queue's message beside them.
+async fn all_come_back(vhost: &Vhost, replica: &Replica) {
+    let amqp = vhost.connect().await;
+    for queue in ["orders", "other"] {
+        declare(&amqp, queue, QueueType::Quorum, true).await;
+    }
+    publish(
+        vhost,
+        "/queues/orders",
+        (0..MANY).map(|number| number.to_string()),
+    )
+    .await;
+    let _orders = Native::start(vhost, "orders", |_| false).await;
+    other_queue_is_served(vhost, &amqp).await;
     is_parked(&amqp, "orders.parked", MANY).await;
     assert_eq!(replica.said("could not be stored"), 0);
 }
@@ -199,19 +204,7 @@ async fn what_cannot_be_delivered_is_set_aside_and_all_other_queues_are_served()
         publisher
             .publish("/exchanges/orders/order.new", &late)
             .await;
-        let came = Arc::<Mutex<bool>>::default();
-        let seen = Arc::clone(&came);
-        let _other = Native::start(&vhost, "other", move |message| {
-            let again = message.attempt() > 1;
-            *seen.lock().unwrap() |= again;
-            again
-        })
-        .await;
-        amqp.publish_with("other", "x", id("other")).await;
-        eventually(PATIENCE, "the other queue is served", || async {
-            *came.lock().unwrap()
-        })
-        .await;
+        other_queue_is_served(&vhost, &amqp).await;
         is_set_aside(&amqp, "retryrmq.intake.unreadable").await;
         is_set_aside(&amqp, "retryrmq.delayed.unreadable").await;
         assert_eq!(amqp.depth("retryrmq.intake").await, Some(0));

@@ -17,7 +17,6 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::{debug, warn};
 
 use self::{
     channel::{Channel, Happening},
@@ -32,11 +31,11 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,
-    connection::{Connection, GOODBYE, is_internal_error, is_one_consumer_too_many},
+    connection::{GOODBYE, is_internal_error, is_one_consumer_too_many},
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
     topology::{self, Finding, Mode, Plan, QueueType, Waits},
-    unreadable::{Look, Moved, Suspicion, set_aside},
+    unreadable::Suspicion,
 };
 
 /// The most channel events taken in a row. Not all at once, so that acknowledgements go out evenly: acking a whole window at once starves
@@ -56,8 +55,6 @@ enum Mail {
     IsOld(u64),
     /// The broker refuses our login.
     Refused(Error),
-    /// Messages that cannot be delivered were moved out of the way.
-    SetAside(Moved),
 }
 
 /// A consumer that runs.
@@ -136,30 +133,6 @@ async fn tell_of_old_queues(
     waits.look_for_marker(&queue);
     if waits.told_by_marker(&queue, asked).await.is_none() {
         let _ = mail.send(Mail::IsOld(session));
-    }
-}
-
-/// Looks for messages that close the connection, and moves them.
-///
-/// # Errors
-/// Why the consumer must not consume now.
-async fn look(
-    suspicion: Suspicion,
-    client: &Client,
-    connection: &Connection,
-    (queue, window): (&ShortString, u16),
-    may_declare: bool,
-) -> Result<Moved> {
-    let queue = queue.as_str();
-    let is_free = connection.server().capabilities().nack_is_uncounted;
-    let most = suspicion.looks_at(window, is_free);
-    let looked = set_aside(client, connection, queue, queue, most, may_declare).await;
-    if let Err(error) = &looked {
-        debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
-    }
-    match suspicion.after(queue, looked)? {
-        Look::Cleared(moved) => Ok(moved),
-        Look::Nothing => Ok(Moved::default()),
     }
 }
 
@@ -509,15 +482,9 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 if suspicion.looks() {
-                    let moved = look(
-                        suspicion,
-                        &client,
-                        &connection,
-                        (&queue, window),
-                        may_set_aside,
-                    )
-                    .await?;
-                    let _ = mail.send(Mail::SetAside(moved));
+                    suspicion
+                        .look(&client, &connection, (&queue, window), may_set_aside)
+                        .await?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
                 Ok((Box::new(channel), server, kind(&findings)))
@@ -604,7 +571,6 @@ impl Shell {
                 let error = error.to_string();
                 self.listener.tell(|| Event::LoginRefused { queue, error });
             }
-            Mail::SetAside(moved) => self.set_aside(&moved),
             Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
         }
     }
@@ -614,24 +580,6 @@ impl Shell {
         let by_error = why.is_some_and(is_internal_error);
         let (lived, moves) = (self.opened.elapsed(), self.client.moves());
         self.suspicion.lost(by_error, lived, moves);
-    }
-
-    fn set_aside(&mut self, moved: &Moved) {
-        let Some(cause) = moved.causes.first() else {
-            return;
-        };
-        let (queue, to) = (
-            self.engine.name(),
-            topology::unreadable_queue(self.engine.name()),
-        );
-        warn!(
-            queue,
-            to,
-            count = moved.causes.len(),
-            cause,
-            "messages that RabbitMQ cannot deliver over AMQP 0-9-1 were moved out of the way: it closed the connection for each; `retryrmq \
-             unreadable ls {queue}` shows them, and their publishers should send other types"
-        );
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
