@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How many publishes wait for their confirms at once.
 const WAVE: usize = 200;
 const NOT_FOUND: u16 = 404;
+/// How many channels RabbitMQ lets a connection number (`channel_max`).
+const NUMBERS: usize = 2047;
 
 /// A connection with one channel that confirms publishes. What it is asked for succeeds or the test fails.
 pub struct Amqp {
@@ -72,10 +74,17 @@ impl Amqp {
     }
 
     /// Another channel, for what may close it.
+    ///
+    /// lapin answers for the number of a channel that the broker once closed with the error of that time (lapin fact 20). A long
+    /// test comes round to such numbers, so the next one is taken.
     pub async fn new_channel(&self) -> Channel {
-        soon("open a channel", self.connection.create_channel())
-            .await
-            .expect("a channel opens")
+        for _ in 0..NUMBERS {
+            match soon("open a channel", self.connection.create_channel()).await {
+                Err(error) if is_of_a_channel(&error) => {}
+                opened => return opened.expect("a channel opens"),
+            }
+        }
+        panic!("the broker closed all {NUMBERS} channels of the connection once");
     }
 
     /// Declares a durable queue.
@@ -288,6 +297,12 @@ async fn part(channel: Channel, refused: bool) {
             .await
             .expect("the channel closes");
     }
+}
+
+/// Whether an error ends a channel, which no broker answers `channel.open` with.
+fn is_of_a_channel(error: &lapin::Error) -> bool {
+    matches!(error.kind(), lapin::ErrorKind::ProtocolError(error)
+        if matches!(error.kind(), lapin::protocol::AMQPErrorKind::Soft(_)))
 }
 
 /// The AMQP reply code of an error, such as 404.

@@ -3,7 +3,7 @@
 use retryrmq_harness::lapin::BasicProperties;
 use retryrmq_harness::lapin::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    Permissions, Policy, QueueType, Version, Vhost, eventually, on_brokers, on_brokers_where,
+    Amqp, Permissions, Policy, QueueType, Version, Vhost, eventually, on_brokers, on_brokers_where,
     on_queue_types,
 };
 use serde_json::json;
@@ -50,6 +50,23 @@ async fn messages_come_back_as_they_were_published() {
         assert_eq!(rest[448].text(), "450");
         assert_eq!(amqp.depth("orders").await, Some(0));
         assert_eq!(amqp.depth("nowhere").await, None);
+    })
+    .await;
+}
+
+/// lapin numbers channels from 1 to `channel_max` and round again, and never gives a number again that the broker closed.
+#[tokio::test]
+async fn looks_at_missing_queues_cost_no_later_look() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = Amqp::connect(&format!("{}?channel_max=8", vhost.url())).await;
+        amqp.declare("orders", QueueType::Classic).await;
+        for _ in 0..3 {
+            assert_eq!(amqp.depth("nowhere").await, None);
+        }
+        for _ in 0..20 {
+            assert_eq!(amqp.depth("orders").await, Some(0));
+        }
     })
     .await;
 }
