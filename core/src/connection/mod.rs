@@ -55,7 +55,7 @@ pub(crate) use parting::Parting;
 pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
 pub(crate) use patience::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
 pub(crate) use refusal::{
-    Doing, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
+    Doing, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error, is_locked,
     is_one_consumer_too_many, refusal, size_limit,
 };
 pub(crate) use survival::survives;

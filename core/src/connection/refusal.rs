@@ -4,7 +4,7 @@ use std::{error, fmt, time::Duration};
 
 use lapin::{
     ErrorKind as Cause,
-    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+    protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError},
 };
 
 use tokio_rustls::rustls;
@@ -233,28 +233,57 @@ pub(crate) fn size_limit(why: &lapin::Error) -> Option<usize> {
     largest(said.get_message().as_str())
 }
 
+/// What the broker said. The error's own text also has names in it, which may be anything.
+fn said(error: &Error) -> Option<&AMQPError> {
+    let mut why = error::Error::source(error);
+    while let Some(one) = why {
+        if let Some(lapin) = one.downcast_ref::<lapin::Error>() {
+            return match lapin.kind() {
+                Cause::ProtocolError(said) => Some(said),
+                _ => None,
+            };
+        }
+        why = one.source();
+    }
+    None
+}
+
+/// Whether the broker's words, behind the name of its code, begin so.
+pub(crate) fn broker_says(error: &Error, words: &str) -> bool {
+    said(error).is_some_and(|said| without_code(said.get_message().as_str()).starts_with(words))
+}
+
+/// `PRECONDITION_FAILED - inequivalent arg …` without the first of these words.
+fn without_code(text: &str) -> &str {
+    text.split_once(" - ").map_or(text, |(_, words)| words)
+}
+
 /// Whether the broker closed the connection because of an error of its own (541). It does so when it should deliver a message that it cannot
 /// convert to AMQP 0-9-1.
 pub(crate) fn is_internal_error(error: &Error) -> bool {
-    let why = error::Error::source(error).and_then(|why| why.downcast_ref::<lapin::Error>());
-    let is_internal =
-        |kind: &AMQPErrorKind| matches!(kind, AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR));
-    matches!(
-        why.map(lapin::Error::kind),
-        Some(Cause::ProtocolError(said)) if is_internal(said.kind())
-    )
+    let internal = AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR);
+    said(error).is_some_and(|said| *said.kind() == internal)
+}
+
+/// Whether another connection uses the queue exclusively, so that no permission would help.
+pub(crate) fn is_locked(error: &Error) -> bool {
+    let locked = AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED);
+    said(error).is_some_and(|said| *said.kind() == locked)
 }
 
 /// Whether the broker closed the connection because of one consumer too many on a channel: `reached maximum (1) of consumers per channel`.
 pub(crate) fn is_one_consumer_too_many(error: &Error) -> bool {
-    error.to_string().contains("of consumers per channel")
+    broker_says(error, "reached maximum (")
 }
 
-/// After how long the broker takes a delivery back that is not settled, if it closed the channel because of that and says so: `delivery
-/// acknowledgement on channel 1 timed out. Timeout value used: 3000 ms.`
+/// After how long the broker takes a delivery back that is not settled, if it closed the channel because of that and says so.
 pub(crate) fn consumer_timeout(error: &Error) -> Option<Duration> {
-    let text = error.to_string();
-    let (_, rest) = text.split_once("delivery acknowledgement on channel ")?;
+    timeout_in(without_code(said(error)?.get_message().as_str()))
+}
+
+/// `delivery acknowledgement on channel 1 timed out. Timeout value used: 3000 ms.`
+fn timeout_in(words: &str) -> Option<Duration> {
+    let rest = words.strip_prefix("delivery acknowledgement on channel ")?;
     let (_, rest) = rest.split_once("Timeout value used: ")?;
     let digits = rest
         .find(|sign: char| !sign.is_ascii_digit())
@@ -468,7 +497,6 @@ fn escaped(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lapin::protocol::AMQPError;
 
     use super::*;
 
@@ -500,19 +528,50 @@ mod tests {
         }
     }
 
+    fn refused(kind: AMQPErrorKind, queue: &str, text: &str) -> Error {
+        let said = AMQPError::new(kind, text.into());
+        refusal(&Doing::Consuming(queue), Cause::ProtocolError(said).into())
+    }
+
     #[test]
     fn a_consumer_timeout_is_told_in_milliseconds() {
-        let told = |text: &str| consumer_timeout(&Error::new(ErrorKind::Broker, text));
-        let text = "refused while consuming the queue `a`: PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout \
-                    value used: 3000 ms. This timeout value can be configured, see consumers doc guide to learn more";
+        let failed = || AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED);
+        let told = |text: &str| consumer_timeout(&refused(failed(), "a", text));
+        let text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 3000 ms. This timeout value can \
+                    be configured, see consumers doc guide to learn more";
         assert_eq!(told(text), Some(Duration::from_secs(3)));
         for text in [
             "PRECONDITION_FAILED - unknown delivery tag 3",
-            "delivery acknowledgement on channel 1 timed out",
-            "delivery acknowledgement on channel 1 timed out. Timeout value used: infinity",
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out",
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: infinity",
         ] {
             assert_eq!(told(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_queue_is_not_taken_for_the_brokers_words() {
+        let words = [
+            "reached maximum (1) of consumers per channel",
+            "RESOURCE_LOCKED - ",
+            "inequivalent arg 'durable'",
+            "delivery acknowledgement on channel 1 timed out. Timeout value used: 5 ms",
+        ];
+        for queue in words {
+            let text = format!("NOT_FOUND - no queue '{queue}' in vhost '/'");
+            let missing = AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND);
+            let error = refused(missing, queue, &text);
+            let error = Error::new(ErrorKind::Mismatch, queue).with_source(error);
+            assert!(!is_one_consumer_too_many(&error) && !is_locked(&error));
+            assert!(!broker_says(&error, words[2]) && consumer_timeout(&error).is_none());
+        }
+        let hard = AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED);
+        let text = format!("NOT_ALLOWED - {}", words[0]);
+        assert!(is_one_consumer_too_many(&refused(hard, "a", &text)));
+        let soft = AMQPErrorKind::Soft(AMQPSoftError::RESOURCELOCKED);
+        let text =
+            "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'a' in vhost '/'";
+        assert!(is_locked(&refused(soft, "a", text)));
     }
 
     #[test]

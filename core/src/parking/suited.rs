@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep};
 use super::supply::{PUT_BACK, Supply};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Census, Connection, Count, Doing, Kind, ask, kind_of, look},
+    connection::{
+        Addresses, Census, Connection, Count, Doing, Kind, ask, broker_says, kind_of, look,
+    },
     topology::name,
     visible,
 };
@@ -111,7 +113,7 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
             .queue_declare(waiting.clone(), options, impossible.clone());
         let differs = |error: &Error, what| {
             let words = format!("inequivalent arg '{what}'");
-            error.to_string().contains(&words)
+            broker_says(error, &words)
         };
         match ask(Doing::Declaring(waiting.as_str()), declared).await {
             Err(error) if error.is_transient() => return Err(error),

@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, Kind, OpenChannel, ask, kind_of, look},
+    connection::{
+        Connection, Doing, Kind, OpenChannel, ask, broker_says, is_locked, kind_of, look,
+    },
 };
 
 /// The result for one item of a plan.
@@ -242,11 +244,6 @@ fn is_a_stream(queue: &str) -> String {
         "the queue `{queue}` is a stream, which cannot be a work queue: acknowledged messages stay in it, and requeued ones reach \
          every reader; use a quorum or classic queue, for example one that is bound to the same exchange"
     )
-}
-
-/// Whether another connection uses the queue exclusively, so that no permission would help.
-fn is_locked(error: &Error) -> bool {
-    error.to_string().contains("RESOURCE_LOCKED")
 }
 
 /// The queue type that a refused argument names: `invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue`. The
@@ -491,10 +488,10 @@ impl Broker<'_> {
             let declared = channel.queue_declare(wire, options, arguments);
             match ask(Doing::Declaring(sought.queue), declared).await {
                 Err(error) if error.is_transient() => return Err(error),
-                Err(error) if error.to_string().contains("inequivalent arg 'durable'") => {}
+                Err(error) if broker_says(&error, "inequivalent arg 'durable'") => {}
                 answer => {
                     return Ok(answer.is_err_and(|error| {
-                        error.to_string().contains("inequivalent arg 'auto_delete'")
+                        broker_says(&error, "inequivalent arg 'auto_delete'")
                     }));
                 }
             }

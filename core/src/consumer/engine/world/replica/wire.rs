@@ -1,5 +1,6 @@
 //! How a replica reads frames of the broker, and how its connections end.
 
+use lapin::protocol::AMQPError;
 use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
@@ -8,6 +9,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
+    connection::{Doing, refusal},
     consumer::engine::{Arrival, Input},
     types::ShortString,
 };
@@ -77,7 +79,11 @@ impl World {
                 ));
             }
             Frame::CloseChannel(why) => {
-                let why = Some(Error::new(ErrorKind::Broker, why.text));
+                let said = AMQPError::from_id(why.code, why.text.into());
+                let why = said.map(|said| {
+                    let said = lapin::ErrorKind::ProtocolError(said);
+                    refusal(&Doing::Consuming("orders"), said.into())
+                });
                 Input::Lost { session, why }
             }
             Frame::CloseConnection(_) => {
