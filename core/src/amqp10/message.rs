@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::value::{
-    self, Reader, Value, boolean, described, null, string, symbol, timestamp, ubyte,
+    self, Reader, Value, boolean, described, short_list, string, symbol, timestamp, ubyte,
 };
 
 pub(crate) const HEADER: u64 = 0x70;
@@ -15,7 +15,11 @@ pub(crate) const ANNOTATIONS: u64 = 0x72;
 pub(crate) const PROPERTIES: u64 = 0x73;
 pub(crate) const APPLICATION_PROPERTIES: u64 = 0x74;
 pub(crate) const DATA: u64 = 0x75;
+const SEQUENCE: u64 = 0x76;
+const VALUE: u64 = 0x77;
 const FOOTER: u64 = 0x78;
+/// The field of the properties that tells its publisher.
+const USER_ID: usize = 1;
 
 /// The longest short string of AMQP 0-9-1, in bytes.
 const SHORT: usize = 255;
@@ -33,19 +37,30 @@ pub(crate) struct Found<'a> {
 pub(crate) const FOUND_IN: &str = "x-opt-retry-queue";
 pub(crate) const FOUND_AT: &str = "x-opt-retry-set-aside-at";
 pub(crate) const CAUSE: &str = "x-opt-retry-cause";
-/// RabbitMQ's own annotations of where it was published, and ours, which keep that.
-const PUBLISHED_TO: [(&str, &str); 2] = [
-    ("x-exchange", "x-opt-retry-exchange"),
-    ("x-routing-key", "x-opt-retry-routing-key"),
+/// Annotations that a copy must not have, because they tell where *it* was published to, or the broker would route it there (`x-cc`); and
+/// ours, which keep them.
+const RENAMED: [(&str, &str); 3] = [
+    ("x-exchange", EXCHANGE),
+    ("x-routing-key", ROUTING_KEY),
+    ("x-cc", "x-opt-retry-cc"),
 ];
+pub(crate) const EXCHANGE: &str = "x-opt-retry-exchange";
+pub(crate) const ROUTING_KEY: &str = "x-opt-retry-routing-key";
+/// The property `user-id`: the broker refuses one that is not the connection's own.
+const PUBLISHER: &str = "x-opt-retry-user-id";
+
+/// How often the broker has delivered it: its own annotations.
+const COUNTED: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
 
 /// All that are ours.
-const OURS: [&str; 5] = [
+const OURS: [&str; 7] = [
     FOUND_IN,
     FOUND_AT,
     CAUSE,
-    PUBLISHED_TO[0].1,
-    PUBLISHED_TO[1].1,
+    PUBLISHER,
+    RENAMED[0].1,
+    RENAMED[1].1,
+    RENAMED[2].1,
 ];
 
 /// The sections of a message, in their order.
@@ -53,20 +68,41 @@ const OURS: [&str; 5] = [
 pub(crate) struct Message {
     payload: Vec<u8>,
     sections: Vec<(u64, Value, Range<usize>)>,
+    /// Whether something follows its data that is no section.
+    is_garbled: bool,
 }
 
 impl Message {
     /// `None`: these bytes are no message.
     pub(crate) fn read(payload: Vec<u8>) -> Option<Self> {
         let (mut reader, mut sections) = (Reader::new(&payload), Vec::new());
+        let mut is_garbled = false;
         while !reader.is_at_end() {
-            let (value, range) = reader.next()?;
-            let Value::Described(code, content) = value else {
-                return None;
-            };
-            sections.push((code.number()?, *content, range));
+            let from = reader.at();
+            let code = Reader::new(&payload[from..]).descriptor();
+            if matches!(code, Some(SEQUENCE | VALUE)) {
+                // RabbitMQ passes it on as it is, with what follows.
+                sections.extend(code.map(|code| (code, Value::Opaque, from..payload.len())));
+                break;
+            }
+            match reader.next() {
+                Some((Value::Described(_, content), range)) if code.is_some() => {
+                    sections.extend(code.map(|code| (code, *content, range)));
+                }
+                // RabbitMQ 4.0 looks at a publisher's data, and what follows it, only to convert it.
+                _ if code == Some(DATA) || sections.iter().any(|(code, ..)| *code == DATA) => {
+                    is_garbled = true;
+                    sections.push((DATA, Value::Opaque, from..payload.len()));
+                    break;
+                }
+                _ => return None,
+            }
         }
-        Some(Self { payload, sections })
+        Some(Self {
+            payload,
+            sections,
+            is_garbled,
+        })
     }
 
     fn section(&self, code: u64) -> Option<&Value> {
@@ -138,11 +174,23 @@ impl Message {
             })
         };
         let has_footer = self.map(FOOTER).iter().any(|(key, _)| !is_extension(key));
+        let is_opaque = |code: &u64| self.section(*code) == Some(&Value::Opaque);
+        let opaque = [ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES, FOOTER];
         has_footer
             .then(|| "it has a footer with a key that does not begin with `x-`".to_owned())
+            .or_else(|| self.has_odd_data().then(|| GARBLED.to_owned()))
+            .or_else(|| (opaque.iter().any(is_opaque)).then(|| format!("a section of it {OPAQUE}")))
             .or_else(|| self.property_wrong())
             .or_else(of_headers)
             .or_else(of_annotations)
+    }
+
+    /// Whether its body is data, and something in it or behind it is not.
+    fn has_odd_data(&self) -> bool {
+        let is_odd = |(code, content, _): &(u64, Value, _)| {
+            *code == DATA && !matches!(content, Value::Binary(_))
+        };
+        self.is_garbled || self.sections.iter().any(is_odd)
     }
 
     /// What is wrong with its properties.
@@ -164,11 +212,7 @@ impl Message {
             )
         });
         let time = self.field(PROPERTIES, 9);
-        let is_time = !is_odd(time)
-            && !matches!(
-                time,
-                Value::Bool(_) | Value::WideBool(_) | Value::Described(..)
-            );
+        let is_time = !is_odd(time) && !matches!(time, Value::Bool(_) | Value::Described(..));
         long.map(|(_, name)| {
             format!("its {name} is no short string of AMQP 0-9-1: at most {SHORT} bytes of text")
         })
@@ -214,79 +258,91 @@ impl Message {
     }
 
     /// The payload of a copy for the queue of unreadable messages: durable, without a time to live, with annotations that tell where it was
-    /// found. All else has the bytes of its publisher.
-    pub(crate) fn set_aside(&self, found: &Found<'_>) -> Vec<u8> {
+    /// found. All else has the bytes of its publisher. `largest`: so many bytes the broker takes. A copy that would be larger tells nothing.
+    pub(crate) fn set_aside(&self, found: &Found<'_>, largest: Option<u64>) -> Vec<u8> {
+        let copy = self.copy(Some(found));
+        let fits = largest.is_none_or(|largest| copy.len() as u64 <= largest);
+        if fits { copy } else { self.copy(None) }
+    }
+
+    fn copy(&self, found: Option<&Found<'_>>) -> Vec<u8> {
         let priority = match self.field(HEADER, 1) {
             Value::Number(priority) => u8::try_from(*priority).ok().map(ubyte),
             _ => None,
         };
-        let header = [boolean(true), priority.unwrap_or_else(null)];
-        let mut all = described(HEADER as u8, &value::list(&header));
-        all.extend(described(ANNOTATIONS as u8, &self.annotated(found)));
+        let header = [&boolean(true)[..], &priority.unwrap_or_default()].concat();
+        let count = if header.len() > 1 { 2 } else { 1 };
+        let mut all = described(HEADER as u8, &short_list(count, &header));
+        let (count, annotations) = self.annotated(found);
+        if count > 0 {
+            all.extend(described(
+                ANNOTATIONS as u8,
+                &value::map(count, &annotations),
+            ));
+        }
         for (code, _, range) in &self.sections {
-            if !matches!(*code, HEADER | DELIVERY_ANNOTATIONS | ANNOTATIONS) {
-                all.extend_from_slice(&self.payload[range.clone()]);
+            match *code {
+                HEADER | DELIVERY_ANNOTATIONS | ANNOTATIONS => {}
+                PROPERTIES => all.extend(self.properties_without_publisher(range)),
+                _ => all.extend_from_slice(&self.payload[range.clone()]),
             }
         }
         all
     }
 
-    /// Its annotations with ours.
-    fn annotated(&self, found: &Found<'_>) -> Vec<u8> {
+    fn properties_without_publisher(&self, range: &Range<usize>) -> Vec<u8> {
+        if *self.field(PROPERTIES, USER_ID) == Value::Null {
+            return self.payload[range.clone()].to_vec();
+        }
+        let mut fields = self.encoded_items(PROPERTIES);
+        fields[USER_ID] = value::NULL;
+        described(
+            PROPERTIES as u8,
+            &value::encoded_list(fields.len(), &fields.concat()),
+        )
+    }
+
+    /// Its annotations with ours, and how many keys and values they are. Without `found`, the broker's and ours are left out.
+    fn annotated(&self, found: Option<&Found<'_>>) -> (usize, Vec<u8>) {
         let (mut count, mut items) = (0, Vec::new());
         let mut add = |key: &[u8], value: &[u8]| {
             items.extend_from_slice(key);
             items.extend_from_slice(value);
             count += 2;
         };
-        for pair in self.encoded_annotations() {
-            let published = PUBLISHED_TO.iter().find(|(theirs, _)| pair.is(theirs));
-            // A message that is set aside again tells of the last time.
-            let is_ours = OURS.iter().any(|ours| pair.is(ours));
-            if let Some((_, ours)) = published {
-                add(&symbol(ours), pair.value);
-            } else if !is_ours {
-                add(pair.encoded_key, pair.value);
+        for pair in self.encoded_items(ANNOTATIONS).chunks_exact(2) {
+            let (key, value) = (pair[0], pair[1]);
+            let name = Reader::new(key).next().map(|(name, _)| name);
+            let name = name.as_ref().and_then(Value::bytes);
+            let is = |known: &str| name == Some(known.as_bytes());
+            let renamed = RENAMED.iter().find(|(theirs, _)| is(theirs));
+            match (renamed, found) {
+                (Some((_, ours)), Some(_)) => add(&symbol(ours), value),
+                (Some(_), None) => {}
+                // A message that is set aside again tells of the last time.
+                (None, _) if OURS.iter().any(|ours| is(ours)) => {}
+                (None, None) if COUNTED.iter().any(|counted| is(counted)) => {}
+                (None, _) => add(key, value),
             }
         }
-        add(&symbol(FOUND_IN), &string(found.queue));
-        add(&symbol(FOUND_AT), &timestamp(found.at));
-        add(&symbol(CAUSE), &string(found.cause));
-        value::map(count, &items)
+        if let Some(found) = found {
+            add(&symbol(FOUND_IN), &string(found.queue));
+            add(&symbol(FOUND_AT), &timestamp(found.at));
+            add(&symbol(CAUSE), &string(found.cause));
+            if *self.field(PROPERTIES, USER_ID) != Value::Null {
+                add(&symbol(PUBLISHER), self.encoded_items(PROPERTIES)[USER_ID]);
+            }
+        }
+        (count, items)
     }
 
-    fn encoded_annotations(&self) -> Vec<Pair<'_>> {
-        let section = self.sections.iter().find(|(code, ..)| *code == ANNOTATIONS);
-        let Some((_, Value::Map(pairs), range)) = section else {
-            return Vec::new();
-        };
-        let bytes = &self.payload[range.clone()];
+    /// What is in a section that is a list or a map, as its publisher encoded it.
+    fn encoded_items(&self, code: u64) -> Vec<&[u8]> {
+        let section = self.sections.iter().find(|(is, ..)| *is == code);
+        let bytes = section.map_or(&[][..], |(.., range)| &self.payload[range.clone()]);
         let mut reader = Reader::new(bytes);
-        reader.enter_map();
-        let mut next = || reader.next().map_or(&[][..], |(_, at)| &bytes[at]);
-        let pair = |(key, _): &'_ (Value, Value)| (key.bytes().map(<[u8]>::to_vec), next(), next());
-        pairs
-            .iter()
-            .map(pair)
-            .map(|(key, encoded_key, value)| Pair {
-                key: key.unwrap_or_default(),
-                encoded_key,
-                value,
-            })
-            .collect()
-    }
-}
-
-/// An annotation, as its publisher encoded it.
-struct Pair<'a> {
-    key: Vec<u8>,
-    encoded_key: &'a [u8],
-    value: &'a [u8],
-}
-
-impl Pair<'_> {
-    fn is(&self, name: &str) -> bool {
-        self.key == name.as_bytes()
+        reader.enter();
+        std::iter::from_fn(|| reader.skip()).collect()
     }
 }
 
@@ -303,6 +359,8 @@ const ODD: &str = "is or contains a decimal or infinite number";
 const NESTED: &str = "contains a type that RabbitMQ cannot convert to AMQP 0-9-1 inside a list";
 const DESCRIBED: &str = "is or contains a described type, which AMQP 0-9-1 does not have";
 const KEY: &str = "contains a map with a key longer than 255 bytes, or that is no text";
+const OPAQUE: &str = "has too many levels or values to be looked into";
+const GARBLED: &str = "its body is data with something behind it that is neither data nor a footer";
 const NO_BASIC: &str = "has no value that this property can have in AMQP 0-9-1";
 const DEATHS: &str = "is not as RabbitMQ writes it";
 
@@ -345,11 +403,9 @@ impl Values {
     /// Of the value of a header.
     fn of_header(&self, value: &Value) -> Option<&'static str> {
         match value {
-            Value::Map(pairs) => pairs.iter().find_map(|(key, value)| {
-                wrong_key(key)
-                    .or_else(|| wide(value))
-                    .or_else(|| self.of_header(value))
-            }),
+            Value::Map(pairs) => pairs
+                .iter()
+                .find_map(|(key, value)| wrong_key(key).or_else(|| self.of_header(value))),
             Value::List(items) | Value::Array(items) => items
                 .iter()
                 .filter(|item| !(self.leaves_out_odd_numbers && is_odd(item)))
@@ -361,10 +417,10 @@ impl Values {
 
     fn bare(&self, value: &Value) -> Option<&'static str> {
         match value {
-            Value::Ulong(_) | Value::Array(_) | Value::WideBool(_) => Some(NESTED),
+            Value::Ulong(_) | Value::Array(_) => Some(NESTED),
             Value::Map(pairs) => pairs.iter().find_map(|(key, value)| {
                 let odd = is_odd(value).then_some(ODD);
-                let wrong = wrong_key(key).or(odd).or_else(|| wide(value));
+                let wrong = wrong_key(key).or(odd);
                 wrong.or_else(|| self.of_header(value))
             }),
             Value::List(items) => items.iter().find_map(|item| self.bare(item)),
@@ -383,16 +439,13 @@ fn is_extension(key: &Value) -> bool {
     matches!(key, Value::Symbol(name) if name.starts_with(b"x-"))
 }
 
-fn wide(value: &Value) -> Option<&'static str> {
-    matches!(value, Value::WideBool(_)).then_some(NESTED)
-}
-
 /// A type that AMQP 0-9-1 does not have, wherever it is.
 fn foreign(value: &Value) -> Option<&'static str> {
     match value {
         Value::Uuid(_) => Some(UUID),
         Value::Char(_) => Some(CHAR),
         Value::Described(..) => Some(DESCRIBED),
+        Value::Opaque => Some(OPAQUE),
         _ => None,
     }
 }
@@ -407,7 +460,7 @@ fn is_odd(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{value::null, *};
 
     const NAME: &str = "a";
 
@@ -460,7 +513,8 @@ mod tests {
             (with_header(&ulong), [false; 2]),
             (with_header(&map(&ulong)), [false; 2]),
             (with_header(&list(&ulong)), [true; 2]),
-            (with_header(&list(&wide)), [true; 2]),
+            (with_header(&list(&wide)), [false; 2]),
+            (with_header(&map(&wide)), [false; 2]),
             (with_header(&list(&[0x41])), [false; 2]),
             (with_header(&decimal), [true, false]),
             (with_header(&nan), [true, false]),
@@ -519,7 +573,7 @@ mod tests {
             at: 1_700_000_000_000,
             cause: "why",
         };
-        let copy = Message::read(original.set_aside(&found)).unwrap();
+        let copy = Message::read(original.set_aside(&found, None)).unwrap();
         assert_eq!(copy.content(), original.content());
         assert!(
             copy.payload
@@ -542,5 +596,61 @@ mod tests {
         }
         assert_eq!(copy.map(ANNOTATIONS).len(), 5);
         assert_eq!(copy.body(), b"body");
+    }
+
+    #[test]
+    fn a_copy_tells_nothing_where_it_would_be_too_large_and_never_whose_it_is() {
+        let annotations = [
+            symbol("x-cc"),
+            value::list(&[string("orders")]),
+            symbol("x-delivery-count"),
+            vec![0x44],
+            symbol("x-a"),
+            vec![0x41],
+        ];
+        let fields = [string("id"), value::binary(b"shop"), string("to")];
+        let original = message(&[
+            described(ANNOTATIONS as u8, &value::map(6, &annotations.concat())),
+            described(PROPERTIES as u8, &value::list(&fields)),
+        ]);
+        let found = Found {
+            queue: "orders",
+            at: 0,
+            cause: "why",
+        };
+        let copy = |largest| Message::read(original.set_aside(&found, largest)).unwrap();
+        let size = original.payload.len() as u64;
+        for (largest, annotations) in [(None, 7), (Some(10 * size), 7), (Some(size), 1)] {
+            let copy = copy(largest);
+            assert_eq!(copy.map(ANNOTATIONS).len(), annotations);
+            assert_eq!(copy.annotation("x-cc"), None);
+            assert_eq!(copy.annotation("x-a"), Some(&Value::Bool(true)));
+            let fields: Vec<_> = (0..3).map(|place| copy.field(PROPERTIES, place)).collect();
+            let text = |text: &str| Value::String(text.into());
+            assert_eq!(fields, [&text("id"), &Value::Null, &text("to")]);
+            assert!(largest.is_none_or(|largest| copy.payload.len() as u64 <= largest));
+            assert_eq!(copy.body(), b"body");
+        }
+        let publisher = copy(None).annotation(PUBLISHER).cloned();
+        assert_eq!(publisher, Some(Value::Binary(b"shop".to_vec())));
+    }
+
+    #[test]
+    fn what_is_behind_data_must_be_data_or_a_footer() {
+        let data = described(DATA as u8, &value::binary(b"body"));
+        let body = |bytes: &[&[u8]]| Message::read(bytes.concat()).unwrap();
+        let footer = described(FOOTER as u8, &pair(&symbol("x-f"), &[0x40]));
+        let text = described(DATA as u8, &string("text"));
+        let sequence = described(SEQUENCE as u8, &[0xff, 0xff]);
+        for (bytes, expected) in [
+            (&[&data[..], &data][..], false),
+            (&[&data, &footer], false),
+            (&[&data, &[0xff, 0xff]], true),
+            (&[&data, &[0, 0x53, 0x78, 0xd1, 0xff]], true),
+            (&[&text], true),
+            (&[&sequence], false),
+        ] {
+            assert_eq!(verdicts(&body(bytes)), [expected; 2], "{bytes:x?}");
+        }
     }
 }

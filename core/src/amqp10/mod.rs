@@ -5,7 +5,8 @@ mod session;
 mod value;
 
 pub(crate) use message::{
-    APPLICATION_PROPERTIES, CAUSE, FOUND_AT, FOUND_IN, Found, Message, PROPERTIES,
+    APPLICATION_PROPERTIES, CAUSE, EXCHANGE, FOUND_AT, FOUND_IN, Found, Message, PROPERTIES,
+    ROUTING_KEY,
 };
-pub(crate) use session::{Failure, Sasl, Session};
+pub(crate) use session::{Failure, Link, Sasl, Session};
 pub(crate) use value::Value;

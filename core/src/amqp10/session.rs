@@ -24,6 +24,7 @@ const DETACH: u8 = 0x16;
 const END: u8 = 0x17;
 const CLOSE: u8 = 0x18;
 const ACCEPTED: u8 = 0x24;
+const RELEASED: u8 = 0x26;
 const ERROR: u64 = 0x1d;
 const SOURCE: u8 = 0x28;
 const TARGET: u8 = 0x29;
@@ -119,6 +120,8 @@ pub(crate) struct Session<S> {
     published: u32,
     /// The delivery count of each link: how many messages its sender has sent, from a number of its choice on.
     counts: Vec<u32>,
+    /// The largest message that the broker takes on a link for publishing, if it told.
+    largest: Option<u64>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -140,6 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             sent: 0,
             published: 0,
             counts: Vec::new(),
+            largest: None,
         };
         session.log_in(login, host).await?;
         greet(&mut session.stream, 0).await?;
@@ -222,32 +226,60 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Err(Failure::Refused("the broker refused the link".to_owned()));
         }
         self.counts.push(answer.number(9).unwrap_or(0));
+        if !receives {
+            // 0 means no limit.
+            self.largest = answer.field(10).number().filter(|largest| *largest > 0);
+        }
         Ok(link)
     }
 
-    /// Asks for at most this many messages that are ready now, and waits for them.
-    pub(crate) async fn drain(&mut self, link: Link, most: u32) -> Result<Vec<Delivery>> {
-        let count = self.counts.get(link.0 as usize).copied().unwrap_or(0);
-        // When the credit is used up, whether by messages or because there are no more of them.
-        let at_the_end = count.wrapping_add(most);
+    /// The largest message that can be published, in bytes, if there is a limit.
+    pub(crate) fn largest(&self) -> Option<u64> {
+        self.largest
+    }
+
+    /// Grants credit on a link for messages that we receive.
+    async fn grant(&mut self, link: Link, credit: u32, drain: bool, echo: bool) -> Result<()> {
         let flow = [
             uint(self.next_incoming),
             uint(WINDOW),
             uint(self.sent),
             uint(WINDOW),
             uint(link.0),
-            uint(count),
-            uint(most),
+            uint(self.count(link)),
+            uint(credit),
             null(),
-            TRUE.to_vec(), // drain
+            boolean(drain),
+            boolean(echo),
         ];
-        self.send(FLOW, &flow, &[]).await?;
-        while u32::try_from(self.came.len()).unwrap_or(u32::MAX) < most {
+        self.send(FLOW, &flow, &[]).await
+    }
+
+    fn count(&self, link: Link) -> u32 {
+        self.counts.get(link.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Asks for at most this many messages that are ready now, and passes each on when it has come. Returns how many came.
+    pub(crate) async fn drain(
+        &mut self,
+        link: Link,
+        most: u32,
+        mut each: impl FnMut(Delivery),
+    ) -> Result<u32> {
+        // When the credit is used up, whether by messages or because there are no more of them.
+        let at_the_end = self.count(link).wrapping_add(most);
+        self.grant(link, most, true, false).await?;
+        let mut came = 0;
+        while came < most {
             let frame = self.frame(AMQP).await?;
             let is_drained = frame.code == u64::from(FLOW)
                 && frame.number(4) == Some(link.0)
                 && frame.number(5) == Some(at_the_end);
             self.note(frame)?;
+            for delivery in self.came.drain(..) {
+                came += 1;
+                each(delivery);
+            }
             if is_drained {
                 break;
             }
@@ -255,11 +287,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         if let Some(count) = self.counts.get_mut(link.0 as usize) {
             *count = at_the_end;
         }
-        Ok(self.came.drain(..).collect())
+        Ok(came)
     }
 
-    /// Publishes a message, and waits until the broker has stored it.
-    pub(crate) async fn publish(&mut self, link: Link, payload: &[u8]) -> Result<()> {
+    /// Publishes a message, and waits until the broker has stored it; whether it has.
+    pub(crate) async fn publish(&mut self, link: Link, payload: &[u8]) -> Result<bool> {
         let number = self.published;
         self.published = self.published.wrapping_add(1);
         let size = self.frame_max - OVERHEAD.min(self.frame_max / 2);
@@ -291,29 +323,45 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             let first = frame.number(1).unwrap_or(number);
             let is_it = (first..=frame.number(2).unwrap_or(first)).contains(&number);
             if is_it {
-                return match frame.field(4).code() {
-                    Some(code) if code == u64::from(ACCEPTED) => Ok(()),
-                    _ => Err(Failure::Refused(
-                        "the broker did not store the copy".to_owned(),
-                    )),
-                };
+                return Ok(frame.field(4).code() == Some(u64::from(ACCEPTED)));
             }
         }
     }
 
     /// Tells the broker that it may forget a message.
     pub(crate) async fn accept(&mut self, number: u32) -> Result<()> {
+        self.settle(number, number, ACCEPTED).await
+    }
+
+    /// Gives back all messages from one to another that were not accepted. Where the broker tells what was given back from what was lost, that
+    /// counts as no delivery.
+    pub(crate) async fn release(&mut self, first: u32, last: u32) -> Result<()> {
+        self.settle(first, last, RELEASED).await
+    }
+
+    async fn settle(&mut self, first: u32, last: u32, outcome: u8) -> Result<()> {
         let disposition = [
             TRUE.to_vec(), // as the receiver
-            uint(number),
-            null(),
+            uint(first),
+            uint(last),
             TRUE.to_vec(),
-            described(ACCEPTED, &list(&[])),
+            described(outcome, &list(&[])),
         ];
         self.send(DISPOSITION, &disposition, &[]).await
     }
 
-    /// Ends. What was not accepted is back in its queue, in its place.
+    /// Waits until the queue has heard what was settled before. RabbitMQ holds settlements back while many others are on their way to a
+    /// quorum queue, and forgets them when the session ends.
+    pub(crate) async fn sync(&mut self, link: Link) -> Result<()> {
+        // The first answer comes behind those on their way. What was held back goes with them, and the second one comes behind that.
+        for _ in 0..2 {
+            self.grant(link, 0, false, true).await?;
+            while self.answer(FLOW).await?.number(4) != Some(link.0) {}
+        }
+        Ok(())
+    }
+
+    /// Ends. What was not settled is back in its queue, in its place.
     pub(crate) async fn close(mut self) -> Result<()> {
         self.send(END, &[], &[]).await?;
         self.answer(END).await?;

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// Deeper values are not looked into.
 const DEEPEST: usize = 64;
+/// So many values are looked into. One of a byte in a message takes thirty times that in memory.
+const MOST_VALUES: usize = 100_000;
 
 /// A value. What matters is which type it has, and where its bytes are.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Null,
     Bool(bool),
-    /// In two bytes. RabbitMQ's conversion knows it in fewer places.
-    WideBool(bool),
     /// An integer of any type but [`Ulong`](Self::Ulong).
     Number(i64),
     Ulong(u64),
@@ -27,6 +27,8 @@ pub(crate) enum Value {
     Map(Vec<(Self, Self)>),
     Array(Vec<Self>),
     Described(Box<Self>, Box<Self>),
+    /// Too deep, or of too many values, to be looked into.
+    Opaque,
 }
 
 impl Value {
@@ -47,7 +49,7 @@ impl Value {
     }
 
     pub(super) fn is_true(&self) -> bool {
-        matches!(self, Self::Bool(true) | Self::WideBool(true))
+        matches!(self, Self::Bool(true))
     }
 
     /// The fields of a list that is described by this code.
@@ -74,11 +76,21 @@ impl Value {
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// How many more values are looked into.
+    left: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self {
+            bytes,
+            at: 0,
+            left: MOST_VALUES,
+        }
+    }
+
+    pub(super) fn at(&self) -> usize {
+        self.at
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -92,12 +104,47 @@ impl<'a> Reader<'a> {
         Some((value, from..self.at))
     }
 
-    /// Goes on to the first key of the described map that is next, which was read before.
-    pub(super) fn enter_map(&mut self) -> Option<()> {
-        self.take(1)?;
-        self.value(0)?;
-        let width = if self.byte()? == 0xd1 { 4 } else { 1 };
+    /// The code that describes the next value, which is then next.
+    pub(super) fn descriptor(&mut self) -> Option<u64> {
+        (self.byte()? == 0).then(|| self.value(1)?.number())?
+    }
+
+    /// Goes on to the first item of the described list or map that is next.
+    pub(super) fn enter(&mut self) -> Option<()> {
+        self.descriptor()?;
+        let width = match self.byte()? {
+            0xc0 | 0xc1 => 1,
+            0xd0 | 0xd1 => 4,
+            _ => return None,
+        };
         self.take(2 * width).map(|_| ())
+    }
+
+    /// Goes past the next value, however deep it is, and returns its bytes.
+    pub(super) fn skip(&mut self) -> Option<&'a [u8]> {
+        let (from, mut values) = (self.at, 1_usize);
+        while values > 0 {
+            values -= 1;
+            let code = self.byte()?;
+            let length = match code >> 4 {
+                // Its descriptor, and what it describes.
+                0 if code == 0 => {
+                    values += 2;
+                    0
+                }
+                0x4 => 0,
+                0x5 => 1,
+                0x6 => 2,
+                0x7 => 4,
+                0x8 => 8,
+                0x9 => 16,
+                0xa | 0xc | 0xe => self.length(1)?,
+                0xb | 0xd | 0xf => self.length(4)?,
+                _ => return None,
+            };
+            self.take(length)?;
+        }
+        self.bytes.get(from..self.at)
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -133,11 +180,15 @@ impl<'a> Reader<'a> {
     }
 
     fn value(&mut self, depth: usize) -> Option<Value> {
+        let is_described = *self.bytes.get(self.at)? == 0;
+        if self.left == 0 || is_described && depth >= DEEPEST {
+            return self.skip().map(|_| Value::Opaque);
+        }
+        self.left -= 1;
         let code = self.byte()?;
-        if code == 0 {
-            let depth = deeper(depth)?;
-            let descriptor = self.value(depth)?;
-            let value = self.value(depth)?;
+        if is_described {
+            let descriptor = self.value(depth + 1)?;
+            let value = self.value(depth + 1)?;
             return Some(Value::Described(descriptor.into(), value.into()));
         }
         self.of_type(code, depth)
@@ -150,7 +201,7 @@ impl<'a> Reader<'a> {
             0x40 => Some(Value::Null),
             0x41 => Some(Value::Bool(true)),
             0x42 => Some(Value::Bool(false)),
-            0x56 => self.byte().map(|byte| Value::WideBool(byte != 0)),
+            0x56 => self.byte().map(|byte| Value::Bool(byte != 0)),
             0x43 => Some(Value::Number(0)),
             0x44 => Some(Value::Ulong(0)),
             0x53 => self.unsigned(1).map(Value::Ulong),
@@ -177,10 +228,15 @@ impl<'a> Reader<'a> {
             0xa1 | 0xb1 => self.sized(code, 0xb1).map(Value::String),
             0xa3 | 0xb3 => self.sized(code, 0xb3).map(Value::Symbol),
             0x45 => Some(Value::List(Vec::new())),
-            0xc0 | 0xd0 => self.compound(code == 0xd0, depth).map(Value::List),
+            0xc0 | 0xd0 => {
+                let items = self.compound(code == 0xd0, depth)?;
+                Some(items.map_or(Value::Opaque, Value::List))
+            }
             0xc1 | 0xd1 => {
-                let mut all = self.compound(code == 0xd1, depth)?.into_iter();
-                let mut pairs = Vec::new();
+                let Some(all) = self.compound(code == 0xd1, depth)? else {
+                    return Some(Value::Opaque);
+                };
+                let (mut all, mut pairs) = (all.into_iter(), Vec::new());
                 while let Some(key) = all.next() {
                     pairs.push((key, all.next()?));
                 }
@@ -196,51 +252,49 @@ impl<'a> Reader<'a> {
         self.take(length).map(<[u8]>::to_vec)
     }
 
-    /// The items of a list or a map.
-    fn compound(&mut self, large: bool, depth: usize) -> Option<Vec<Value>> {
-        let (depth, width) = (deeper(depth)?, if large { 4 } else { 1 });
+    /// A reader of what is within the next list, map or array, and how many values it says to have; `None` for them: too many, or too deep.
+    fn within(&mut self, large: bool, depth: usize) -> Option<(Self, Option<usize>)> {
+        let width = if large { 4 } else { 1 };
         let size = self.length(width)?;
         let mut within = Reader::new(self.take(size)?);
+        within.left = self.left;
         let count = within.length(width)?;
-        // The count is a stranger's: each item has a byte at least.
-        (count <= size)
-            .then(|| (0..count).map(|_| within.value(depth)).collect())
-            .flatten()
+        let fits = count <= self.left && depth < DEEPEST;
+        Some((within, fits.then_some(count)))
+    }
+
+    /// The items of a list or a map; `None` inside: they are not looked into.
+    fn compound(&mut self, large: bool, depth: usize) -> Option<Option<Vec<Value>>> {
+        let (mut within, count) = self.within(large, depth)?;
+        let Some(count) = count else {
+            return Some(None);
+        };
+        let items: Option<Vec<_>> = (0..count).map(|_| within.value(depth + 1)).collect();
+        self.left = within.left;
+        items.map(Some)
     }
 
     fn array(&mut self, large: bool, depth: usize) -> Option<Value> {
-        let (depth, width) = (deeper(depth)?, if large { 4 } else { 1 });
-        let size = self.length(width)?;
-        let mut within = Reader::new(self.take(size)?);
-        let count = within.length(width)?;
-        let mut code = within.byte()?;
-        let mut descriptor = None;
-        if code == 0 {
-            descriptor = Some(within.value(depth)?);
-            code = within.byte()?;
-        }
-        let fits = count <= size || matches!(code, 0x40..=0x45);
-        // An item without bytes tells nothing by its number.
-        let count = if fits {
-            count.min(size.max(1))
-        } else {
-            return None;
+        let (mut within, Some(count)) = self.within(large, depth)? else {
+            return Some(Value::Opaque);
         };
+        let code = within.byte()?;
+        if code == 0 {
+            // All items have the same descriptor, and one of them tells as much as all.
+            let descriptor = within.value(depth + 1)?;
+            let code = within.byte()?;
+            let items = (0..count.min(1)).map(|_| {
+                let item = within.of_type(code, depth + 1)?;
+                Some(Value::Described(descriptor.clone().into(), item.into()))
+            });
+            return items.collect::<Option<Vec<_>>>().map(Value::Array);
+        }
         let items: Option<Vec<_>> = (0..count)
-            .map(|_| {
-                let item = within.of_type(code, depth)?;
-                Some(match &descriptor {
-                    Some(descriptor) => Value::Described(descriptor.clone().into(), item.into()),
-                    None => item,
-                })
-            })
+            .map(|_| within.of_type(code, depth + 1))
             .collect();
+        self.left = within.left.saturating_sub(count);
         items.map(Value::Array)
     }
-}
-
-fn deeper(depth: usize) -> Option<usize> {
-    (depth < DEEPEST).then_some(depth + 1)
 }
 
 pub(super) const NULL: &[u8] = &[0x40];
@@ -287,6 +341,17 @@ pub(super) fn list(items: &[Vec<u8>]) -> Vec<u8> {
     compound(0xd0, items.len(), &items.concat())
 }
 
+/// A list of so many items, which are encoded.
+pub(super) fn encoded_list(count: usize, items: &[u8]) -> Vec<u8> {
+    compound(0xd0, count, items)
+}
+
+/// A list of few small items, which are encoded.
+pub(super) fn short_list(count: u8, items: &[u8]) -> Vec<u8> {
+    let size = u8::try_from(items.len() + 1).unwrap_or(u8::MAX);
+    [&[0xc0, size, count], items].concat()
+}
+
 /// A map of so many keys and values, which are encoded.
 pub(super) fn map(count: usize, items: &[u8]) -> Vec<u8> {
     compound(0xd1, count, items)
@@ -322,7 +387,7 @@ mod tests {
         let text = |text: &str| text.as_bytes().to_vec();
         for (bytes, value) in [
             (vec![0x40], Value::Null),
-            (vec![0x56, 1], Value::WideBool(true)),
+            (vec![0x56, 1], Value::Bool(true)),
             (vec![0x44], Value::Ulong(0)),
             (vec![0x53, 200], Value::Ulong(200)),
             (vec![0x54, 255], Value::Number(-1)),
@@ -361,9 +426,7 @@ mod tests {
     fn what_is_cut_or_lies_about_its_size_is_no_value() {
         for bytes in [
             &[0xa1, 3, b'h'][..],
-            &[
-                0xd0, 0, 0, 0, 8, 0xff, 0xff, 0xff, 0xff, 0x40, 0x40, 0x40, 0x40,
-            ],
+            &[0xd0, 0, 0, 0, 8, 0, 0, 0, 5, 0x40, 0x40, 0x40, 0x40],
             &[0xc1, 2, 1, 0x40],
             &[0x80, 1],
             &[0x99],
@@ -373,6 +436,43 @@ mod tests {
         }
         let deep = [vec![0; 10_000], vec![0x40]].concat();
         assert_eq!(read(&deep), None);
+    }
+
+    #[test]
+    fn what_would_take_much_memory_is_not_looked_into() {
+        let is_opaque = |bytes: &[u8]| read(bytes) == Some(Value::Opaque);
+        let many = vec![NULL.to_vec(); MOST_VALUES + 1];
+        assert!(is_opaque(&list(&many)));
+        assert!(is_opaque(&map(MOST_VALUES + 1, &many.concat())));
+        let described = [&[0][..], &string(&"d".repeat(60_000)), NULL].concat();
+        let array = |count: usize, items: &[u8]| compound(0xf0, count, items);
+        assert!(is_opaque(&array(MOST_VALUES + 1, &described)));
+        let Some(Value::Array(items)) = read(&array(60_000, &described)) else {
+            panic!("an array");
+        };
+        assert_eq!(items.len(), 1);
+        // In a list, each may have what the others left.
+        let lists = vec![list(&many[..MOST_VALUES / 2]); 5];
+        let Some(Value::List(items)) = read(&list(&lists)) else {
+            panic!("a list");
+        };
+        let opaque = items.iter().filter(|item| **item == Value::Opaque);
+        assert_eq!(opaque.count(), 4);
+    }
+
+    #[test]
+    fn what_is_deep_is_passed_over() {
+        let nested = |count: usize| {
+            (0..count).fold(null(), |inner, _| {
+                list(&[described(0x75, &map(2, &[null(), inner].concat()))])
+            })
+        };
+        let shallow = format!("{:?}", read(&nested(5)).unwrap());
+        assert!(!shallow.contains("Opaque"));
+        let deep = format!("{:?}", read(&nested(1_000)).unwrap());
+        assert!(deep.contains("Opaque"));
+        let chain = [[0, 0x44].repeat(10_000), null()].concat();
+        assert!(format!("{:?}", read(&chain).unwrap()).contains("Opaque"));
     }
 
     proptest! {

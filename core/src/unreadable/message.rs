@@ -2,7 +2,10 @@
 
 use ring::digest::{SHA256, digest};
 
-use crate::amqp10::{Message, Value};
+use crate::amqp10::{
+    APPLICATION_PROPERTIES, CAUSE, EXCHANGE, FOUND_AT, FOUND_IN, Message, PROPERTIES, ROUTING_KEY,
+    Value,
+};
 
 /// A message that RabbitMQ cannot deliver over AMQP 0-9-1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,23 +34,32 @@ pub struct UnreadableMessage {
 }
 
 impl UnreadableMessage {
+    /// How many bytes it takes, roughly.
+    pub(super) fn size(&self) -> usize {
+        let properties = self.properties.iter();
+        let properties: usize = properties
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        self.body.len() + properties + self.message_id.as_ref().map_or(0, String::len)
+    }
+
     pub(super) fn of(message: &Message) -> Self {
         let annotation = |name| message.annotation(name).and_then(text);
-        let moved_at = match message.annotation(crate::amqp10::FOUND_AT) {
+        let moved_at = match message.annotation(FOUND_AT) {
             Some(Value::Timestamp(at)) => Some(*at),
             _ => None,
         };
         Self {
             id: id(message, moved_at),
-            found_in: annotation(crate::amqp10::FOUND_IN),
+            found_in: annotation(FOUND_IN),
             moved_at,
-            cause: annotation(crate::amqp10::CAUSE),
-            exchange: annotation("x-opt-retry-exchange"),
-            routing_key: annotation("x-opt-retry-routing-key"),
-            message_id: text(message.field(crate::amqp10::PROPERTIES, 0)),
-            content_type: text(message.field(crate::amqp10::PROPERTIES, 6)),
+            cause: annotation(CAUSE),
+            exchange: annotation(EXCHANGE),
+            routing_key: annotation(ROUTING_KEY),
+            message_id: text(message.field(PROPERTIES, 0)),
+            content_type: text(message.field(PROPERTIES, 6)),
             properties: message
-                .map(crate::amqp10::APPLICATION_PROPERTIES)
+                .map(APPLICATION_PROPERTIES)
                 .iter()
                 .map(|(name, value)| (shown(name), shown(value)))
                 .collect(),
@@ -56,9 +68,15 @@ impl UnreadableMessage {
     }
 }
 
+/// From all that does not change with each delivery.
 fn id(message: &Message, moved_at: Option<i64>) -> String {
     let mut content = message.content().to_vec();
     content.extend(moved_at.unwrap_or_default().to_be_bytes());
+    for name in [FOUND_IN, EXCHANGE, ROUTING_KEY] {
+        let value = message.annotation(name).and_then(Value::bytes);
+        content.extend(value.unwrap_or_default());
+        content.push(0);
+    }
     let hash = digest(&SHA256, &content);
     hash.as_ref()[..8]
         .iter()
@@ -75,13 +93,14 @@ fn text(value: &Value) -> Option<String> {
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
-        Value::Bool(value) | Value::WideBool(value) => value.to_string(),
+        Value::Bool(value) => value.to_string(),
         Value::Number(number) => number.to_string(),
         Value::Ulong(number) => number.to_string(),
         Value::Timestamp(at) => format!("timestamp {at}"),
         Value::Uuid(bytes) => format!("uuid {}", hyphenated(bytes)),
         Value::Char(point) => format!("char {:?}", char::from_u32(*point).unwrap_or('\u{fffd}')),
         Value::Decimal => "a decimal number".to_owned(),
+        Value::Opaque => "a value with too many levels or values".to_owned(),
         Value::Float(number) => number.to_string(),
         Value::Binary(bytes) | Value::String(bytes) | Value::Symbol(bytes) => {
             String::from_utf8_lossy(bytes).into_owned()

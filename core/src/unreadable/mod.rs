@@ -6,10 +6,8 @@ mod message;
 mod moving;
 mod suspicion;
 
-use tokio::time::timeout;
-
 pub use self::message::UnreadableMessage;
-use self::moving::{LONGEST, failure, late, read};
+use self::moving::{MOST_BYTES, Reading};
 pub(crate) use self::{moving::set_aside, suspicion::Suspicion};
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 
@@ -37,14 +35,15 @@ impl Unreadable {
 
     /// Looks at the first `most` messages of the queue `from`, and moves those that RabbitMQ cannot deliver over AMQP 0-9-1 to
     /// [`name`](Self::name), which it creates. All others stay in their places; on RabbitMQ before 4.3, the look counts as a delivery of each.
-    /// A message is removed from `from` when its copy is confirmed and the queue of the copy is a safe place, which takes two seconds.
+    /// A message is removed from `from` when its copy is confirmed, and none is copied before its new queue is a safe place, which takes two
+    /// seconds.
     ///
     /// Returns why each message that was moved cannot be delivered.
     ///
     /// # Errors
     /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) without the queue `from`, [`AccessRefused`](crate::ErrorKind::AccessRefused),
-    /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0, [`Timeout`](crate::ErrorKind::Timeout), and those of a
-    /// connection. Then each message is in `from`, and may be in the other queue as well.
+    /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0 or stores no copy, [`Timeout`](crate::ErrorKind::Timeout), and
+    /// those of a connection. Then some messages may have been moved, one may be in both queues, and all others are in `from`.
     pub async fn take_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
         let connection = self.connection().await?;
         let moved = set_aside(&self.client, &connection, &self.queue, from, most, true).await;
@@ -57,22 +56,29 @@ impl Unreadable {
     /// # Errors
     /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) if none was ever moved, and those of [`take_from`](Self::take_from).
     pub async fn list(&self, most: u32) -> Result<Vec<UnreadableMessage>> {
-        let mut all = Vec::new();
-        let each = |_, message: UnreadableMessage| {
-            all.push(message);
-            None
+        let (mut all, mut size) = (Vec::new(), 0);
+        let each = |message: UnreadableMessage| {
+            size += message.size();
+            if size <= MOST_BYTES || all.is_empty() {
+                all.push(message);
+            }
+            false
         };
-        self.walk(most, true, each).await?;
+        self.walk(most, each).await?;
         Ok(all)
     }
 
-    /// Removes the messages with these ids for good. Returns how many it removed.
+    /// Removes the messages with these ids for good, one for each. Returns how many it removed.
     ///
     /// # Errors
     /// Those of [`list`](Self::list). Some may have been removed.
     pub async fn remove(&self, ids: &[String]) -> Result<usize> {
-        let each = |number, message: UnreadableMessage| ids.contains(&message.id).then_some(number);
-        self.walk(u32::MAX, false, each).await
+        let mut left = ids.to_vec();
+        let each = |message: UnreadableMessage| {
+            let place = left.iter().position(|id| *id == message.id);
+            place.map(|place| left.swap_remove(place)).is_some()
+        };
+        self.walk(u32::MAX, each).await
     }
 
     async fn connection(&self) -> Result<Connection> {
@@ -80,34 +86,40 @@ impl Unreadable {
         Connection::open(self.client.addresses(), "unreadable").await
     }
 
-    /// Passes each message on, and removes those for which `each` returns their number. `shows`: they are kept in memory.
+    /// Passes each message on, and removes those for which `each` says so.
     async fn walk(
         &self,
         most: u32,
-        shows: bool,
-        mut each: impl FnMut(u32, UnreadableMessage) -> Option<u32>,
+        mut each: impl FnMut(UnreadableMessage) -> bool,
     ) -> Result<usize> {
         let (connection, name) = (self.connection().await?, self.name());
         let walk = async {
-            let mut session = connection.amqp10(self.client.addresses()).await?;
-            let mut meant = Vec::new();
-            read(&mut session, &name, most, |number, payload| {
-                let size = payload.len();
-                let message = Message::read(payload).map(|message| UnreadableMessage::of(&message));
-                let is_shown = message.is_some();
-                meant.extend(message.and_then(|message| each(number, message)));
-                if is_shown && shows { size } else { 0 }
-            })
-            .await?;
-            let said = |why| failure(&name, &why);
-            for number in &meant {
-                session.accept(*number).await.map_err(said)?;
+            let mut reading = Reading::begin(&self.client, &connection, &name, most).await?;
+            let mut removed = 0;
+            loop {
+                let mut meant = Vec::new();
+                let goes_on = reading
+                    .next(|number, payload| {
+                        let message = Message::read(payload);
+                        let message = message.map(|message| UnreadableMessage::of(&message));
+                        if message.is_some_and(&mut each) {
+                            meant.push(number);
+                        }
+                    })
+                    .await?;
+                for number in &meant {
+                    reading.remove(*number).await?;
+                }
+                removed += meant.len();
+                if !goes_on {
+                    break;
+                }
             }
-            session.close().await.map_err(said)?;
-            Ok(meant.len())
+            reading.end().await?;
+            Ok(removed)
         };
-        let walked = timeout(LONGEST, walk).await;
+        let walked = walk.await;
         connection.close().await;
-        walked.unwrap_or_else(|_| Err(late(&name)))
+        walked
     }
 }

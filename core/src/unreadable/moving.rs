@@ -7,17 +7,17 @@ use tracing::warn;
 
 use crate::{
     Client, Error, ErrorKind, Plan, Result,
-    amqp10::{Failure, Found, Message},
+    amqp10::{Failure, Found, Link, Message},
     connection::{Connection, Session10},
     topology::{SAFE_AGE, unreadable, unreadable_queue},
 };
 
 /// How many messages the broker sends at a time.
 const BATCH: u32 = 64;
-/// The most bytes of messages that are kept at a time. What is behind them is moved the next time.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// How long a look may take.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+/// The most bytes of messages that are kept at a time.
+pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// How long a batch may take, or the copy of a message.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// What a look found and moved.
 #[derive(Debug, Default)]
@@ -42,33 +42,89 @@ impl Moved {
     }
 }
 
-/// Reads up to `most` messages of a queue, in their order. They are back in it when the session ends, unless they are accepted. `each` returns
-/// how many bytes it keeps.
+/// Does something with a queue, for so long.
 ///
 /// # Errors
-/// Those of [`failure`].
-pub(super) async fn read(
-    session: &mut Session10,
-    queue: &str,
-    most: u32,
-    mut each: impl FnMut(u32, Vec<u8>) -> usize,
-) -> Result<()> {
-    let said = |why| failure(queue, &why);
-    let link = session.read_from(queue).await.map_err(said)?;
-    let (mut seen, mut kept) = (0, 0);
-    while seen < most && kept < MOST_BYTES {
-        let asked = BATCH.min(most - seen);
-        let batch = session.drain(link, asked).await.map_err(said)?;
-        let came = u32::try_from(batch.len()).unwrap_or(u32::MAX);
-        seen += came;
-        for delivery in batch {
-            kept += each(delivery.number, delivery.payload);
-        }
-        if came < asked {
-            break;
-        }
+/// Those of [`failure`], and that it took too long.
+async fn in_time<T>(queue: &str, done: impl Future<Output = Result<T, Failure>>) -> Result<T> {
+    match timeout(LONGEST, done).await {
+        Ok(done) => done.map_err(|why| failure(queue, &why)),
+        Err(_) => Err(late(queue)),
     }
-    Ok(())
+}
+
+/// Messages of a queue, as many as are wanted, in their order. They are held until [`end`](Self::end).
+pub(super) struct Reading<'a> {
+    session: Session10,
+    link: Link,
+    queue: &'a str,
+    left: u32,
+    /// The numbers of the first and the last one that came.
+    held: Option<(u32, u32)>,
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read up to `most` messages of a queue.
+    ///
+    /// # Errors
+    /// Those of connecting, and of [`in_time`].
+    pub(super) async fn begin(
+        client: &Client,
+        connection: &Connection,
+        queue: &'a str,
+        most: u32,
+    ) -> Result<Self> {
+        let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
+        let mut session = opened.await.unwrap_or_else(|_| Err(late(queue)))?;
+        let link = in_time(queue, session.read_from(queue)).await?;
+        Ok(Self {
+            session,
+            link,
+            queue,
+            left: most,
+            held: None,
+        })
+    }
+
+    /// Passes some more messages on; whether there may be others.
+    ///
+    /// # Errors
+    /// Those of [`in_time`].
+    pub(super) async fn next(&mut self, mut each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
+        let asked = BATCH.min(self.left);
+        let held = &mut self.held;
+        let read = self.session.drain(self.link, asked, |delivery| {
+            let number = delivery.number;
+            *held = Some((held.map_or(number, |(first, _)| first), number));
+            each(number, delivery.payload);
+        });
+        let came = in_time(self.queue, read).await?;
+        self.left -= came;
+        Ok(came == asked && self.left > 0)
+    }
+
+    /// Removes a message for good.
+    ///
+    /// # Errors
+    /// Those of [`in_time`].
+    pub(super) async fn remove(&mut self, number: u32) -> Result<()> {
+        in_time(self.queue, self.session.accept(number)).await
+    }
+
+    /// Gives all others back.
+    ///
+    /// # Errors
+    /// Those of [`in_time`].
+    pub(super) async fn end(mut self) -> Result<()> {
+        let settled = async {
+            if let Some((first, last)) = self.held {
+                self.session.release(first, last).await?;
+                self.session.sync(self.link).await?;
+            }
+            self.session.close().await
+        };
+        in_time(self.queue, settled).await
+    }
 }
 
 /// Moves each of the first `most` messages of the queue `from` that RabbitMQ cannot deliver over AMQP 0-9-1. `declares`: the queue for them
@@ -84,71 +140,146 @@ pub(crate) async fn set_aside(
     most: u32,
     declares: bool,
 ) -> Result<Moved> {
-    let moving = async {
-        let mut session = connection.amqp10(client.addresses()).await?;
-        let leaves_out_odd_numbers = connection.server().capabilities().leaves_out_odd_numbers;
-        let mut found = Vec::new();
-        read(&mut session, from, most, |number, payload| {
-            let size = payload.len();
-            let Some(message) = Message::read(payload) else {
-                return 0;
-            };
-            let Some(cause) = message.obstacle(leaves_out_odd_numbers) else {
-                return 0;
-            };
-            found.push((number, message, cause));
-            size
-        })
-        .await?;
-        if !found.is_empty() {
-            let to = unreadable_queue(work);
-            if declares {
-                let item = unreadable(work, client.options().queue_type);
-                client.apply_plan(&Plan::new([item])).await?;
-            }
-            move_to(&mut session, from, &to, &found).await?;
-            client.has_moved();
-        }
-        session.close().await.map_err(|why| failure(from, &why))?;
-        let causes = found.into_iter().map(|(.., cause)| cause).collect();
-        Ok(Moved { causes })
+    let mut mover = Mover {
+        client,
+        work,
+        to: unreadable_queue(work),
+        declares,
+        leaves_out_odd_numbers: connection.server().capabilities().leaves_out_odd_numbers,
+        link: None,
+        refused: None,
+        moved: Moved::default(),
     };
-    timeout(LONGEST, moving)
-        .await
-        .unwrap_or_else(|_| Err(late(from)))
+    let looked = mover.look(connection, from, most).await;
+    if !mover.moved.causes.is_empty() {
+        client.has_moved();
+    }
+    let error = looked.err().or(mover.refused);
+    match error {
+        None => Ok(mover.moved),
+        Some(error) => {
+            mover.moved.tell(work, from);
+            Err(error)
+        }
+    }
 }
 
-async fn move_to(
-    session: &mut Session10,
-    from: &str,
-    to: &str,
-    found: &[(u32, Message, String)],
-) -> Result<()> {
-    let link = session
-        .publish_to(to)
-        .await
-        .map_err(|why| failure(to, &why))?;
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    for (_, message, cause) in found {
-        let found = Found {
-            queue: from,
-            at: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+/// A message that cannot be delivered.
+struct Obstructed {
+    number: u32,
+    message: Message,
+    cause: String,
+}
+
+struct Mover<'a> {
+    client: &'a Client,
+    work: &'a str,
+    to: String,
+    declares: bool,
+    leaves_out_odd_numbers: bool,
+    /// The link to the queue for such messages.
+    link: Option<Link>,
+    /// Why a copy was refused.
+    refused: Option<Error>,
+    moved: Moved,
+}
+
+impl Mover<'_> {
+    async fn look(&mut self, connection: &Connection, from: &str, most: u32) -> Result<()> {
+        loop {
+            self.link = None;
+            let mut reading = Reading::begin(self.client, connection, from, most).await?;
+            let before = self.moved.causes.len();
+            let mut has_left_some = false;
+            loop {
+                let (mut found, mut kept) = (Vec::new(), 0);
+                let goes_on = reading
+                    .next(|number, payload| {
+                        let size = payload.len();
+                        if let Some(one) = self.obstructed(number, payload) {
+                            // What is too much for now is found again.
+                            if kept > 0 && kept + size > MOST_BYTES {
+                                has_left_some = true;
+                            } else {
+                                kept += size;
+                                found.push(one);
+                            }
+                        }
+                    })
+                    .await?;
+                self.move_these(&mut reading, from, found).await?;
+                if !goes_on {
+                    break;
+                }
+            }
+            reading.end().await?;
+            if !has_left_some || self.moved.causes.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn obstructed(&self, number: u32, payload: Vec<u8>) -> Option<Obstructed> {
+        let message = Message::read(payload)?;
+        let cause = message.obstacle(self.leaves_out_odd_numbers)?;
+        Some(Obstructed {
+            number,
+            message,
             cause,
-        };
-        let copy = message.set_aside(&found);
-        let published = session.publish(link, &copy).await;
-        published.map_err(|why| failure(to, &why))?;
+        })
     }
-    // A queue that was created just now loses confirmed messages if its broker is killed. If it is, the originals are not removed either.
-    sleep(SAFE_AGE).await;
-    for (number, ..) in found {
-        let accepted = session.accept(*number).await;
-        accepted.map_err(|why| failure(from, &why))?;
+
+    /// Each is removed as soon as its copy is stored, so that an error later on doubles none.
+    async fn move_these(
+        &mut self,
+        reading: &mut Reading<'_>,
+        from: &str,
+        found: Vec<Obstructed>,
+    ) -> Result<()> {
+        for one in found {
+            let link = self.link(reading).await?;
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            let found = Found {
+                queue: from,
+                at: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+                cause: &one.cause,
+            };
+            let copy = one.message.set_aside(&found, reading.session.largest());
+            let stored = in_time(&self.to, reading.session.publish(link, &copy)).await?;
+            if stored {
+                reading.remove(one.number).await?;
+                self.moved.causes.push(one.cause);
+            } else {
+                self.refused = Some(Error::new(
+                    ErrorKind::Broker,
+                    format!(
+                        "the broker did not store a copy in `{}`; is it full?",
+                        self.to
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// The link to the queue for them, when that is a safe place.
+    async fn link(&mut self, reading: &mut Reading<'_>) -> Result<Link> {
+        if let Some(link) = self.link {
+            return Ok(link);
+        }
+        if self.declares {
+            let item = unreadable(self.work, self.client.options().queue_type);
+            self.client.apply_plan(&Plan::new([item])).await?;
+        }
+        let link = in_time(&self.to, reading.session.publish_to(&self.to)).await?;
+        // A queue that was created just now loses confirmed messages if its broker is killed.
+        sleep(SAFE_AGE).await;
+        self.link = Some(link);
+        Ok(link)
+    }
 }
 
-pub(super) fn late(queue: &str) -> Error {
+fn late(queue: &str) -> Error {
     Error::new(
         ErrorKind::Timeout,
         format!("`{queue}` was not read over AMQP 1.0 in time"),
@@ -156,7 +287,7 @@ pub(super) fn late(queue: &str) -> Error {
 }
 
 /// The error for the end of a session.
-pub(super) fn failure(queue: &str, why: &Failure) -> Error {
+fn failure(queue: &str, why: &Failure) -> Error {
     let said = why.to_string();
     let kind = match why {
         Failure::Io(_) => ErrorKind::ConnectionLost,

@@ -1,15 +1,16 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
+use lapin::types::AMQPValue;
 use retryrmq::{BasicProperties, Client, UnreadableMessage};
 use retryrmq_harness::{
-    Amqp10, Broker, Message10, QueueType, Version, Vhost,
+    Amqp10, Body10, Broker, Message10, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
     eventually, on_every_broker_where,
 };
 
 use crate::{
     permissions::{DEFAULT_EXCHANGE, User},
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, take},
+    stage::{Diary, PARKED, PATIENCE, QUEUE, connect_with, id, int, policy, start, table, take},
 };
 
 const UNREADABLE: &str = "orders.unreadable";
@@ -227,6 +228,140 @@ async fn they_are_found_behind_many_others_which_keep_their_places() {
                 .map(|message| String::from_utf8_lossy(&message.body).into_owned())
                 .collect();
             assert_eq!(left, bodies);
+        }
+    })
+    .await;
+}
+
+/// Lists in each other.
+fn deep(innermost: Value10) -> Value10 {
+    (0..200).fold(innermost, |inner, _| Value10::List(vec![inner]))
+}
+
+/// Messages whose publishers make it hard to move them.
+fn hard(publisher: &str) -> Vec<Message10> {
+    let bomb = || Message10::new("x").property("tenant", uuid([7; 16]));
+    let other =
+        |body: Value10| Message10::of(Body10::Value(body)).property("tenant", uuid([7; 16]));
+    let many = Value10::List(vec![Value10::Encoded(vec![0x40]); 110_000]);
+    let annotation = |name: &str, value| bomb().annotation(Value10::symbol(name), value);
+    vec![
+        // The broker takes it from no other user.
+        bomb().with(Property10::UserId, Value10::Binary(publisher.into())),
+        // RabbitMQ 4.3 would route a copy to this queue again.
+        annotation("x-cc", Value10::List(vec![Value10::string(QUEUE)])),
+        other(deep(Value10::Null)),
+        other(many.clone()),
+        annotation("x-deep", deep(Value10::Uuid([7; 16]))),
+        annotation("x-many", many),
+    ]
+}
+
+#[tokio::test]
+async fn whatever_else_is_in_them_they_are_moved_once() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let user = User::of(&vhost).await;
+        user.may(".*", ".*", ".*").await;
+        let client = user.client().await;
+        let unreadable = client.unreadable(QUEUE);
+        let publisher = url::Url::parse(vhost.url()).unwrap();
+        for (number, message) in hard(publisher.username()).into_iter().enumerate() {
+            publish(&vhost, QUEUE, &[message]).await;
+            let moved = unreadable.take_from(QUEUE, 100).await.unwrap();
+            assert_eq!(moved.len(), 1, "message {number}");
+            assert_eq!(amqp.depth(QUEUE).await, Some(0), "message {number}");
+        }
+        assert_eq!(unreadable.list(100).await.unwrap().len(), 6);
+        user.gone().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_can_be_delivered_stays_however_odd_it_is() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let (client, amqp) = (
+            connect_with(&vhost, QueueType::Quorum).await,
+            vhost.connect().await,
+        );
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let nested = table([("vip", AMQPValue::Boolean(true))]);
+        let headers = table([("x-meta", AMQPValue::FieldTable(nested))]);
+        let properties = BasicProperties::default().with_headers(headers);
+        amqp.publish_with(QUEUE, "x", properties).await;
+        let wide = Value10::List(vec![Value10::Encoded(vec![0x56, 1])]);
+        let odd = Message10::new("x").application(Value10::string("a"), wide);
+        publish(&vhost, QUEUE, &[odd]).await;
+        let moved = client.unreadable(QUEUE).take_from(QUEUE, 100).await;
+        assert_eq!(moved.unwrap(), Vec::<String>::new());
+        take(&amqp, QUEUE, 2).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_messages_that_are_the_same_one_is_dropped() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        amqp.declare(UNREADABLE, QueueType::Quorum).await;
+        let same = vec![bombs().remove(0); 3];
+        publish(&vhost, UNREADABLE, &same).await;
+        let unreadable = client.unreadable(QUEUE);
+        let all = unreadable.list(100).await.unwrap();
+        let first = || all[0].id.clone();
+        assert_eq!(unreadable.remove(&[first()]).await.unwrap(), 1);
+        assert_eq!(unreadable.list(100).await.unwrap().len(), 2);
+        assert_eq!(unreadable.remove(&[first(), first()]).await.unwrap(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_very_many_that_are_moved_none_stays() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        const MANY: usize = 3_000;
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let mut publisher = Amqp10::connect(&vhost).await;
+        let bombs = vec![bombs().remove(0); MANY];
+        let published = publisher.try_publish_all("/queues/orders", &bombs);
+        published.await.unwrap();
+        let unreadable = client.unreadable(QUEUE);
+        let moved = unreadable.take_from(QUEUE, u32::MAX).await.unwrap();
+        assert_eq!(moved.len(), MANY);
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        assert_eq!(amqp.depth(UNREADABLE).await, u32::try_from(MANY).ok());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_look_is_no_delivery_since_4_3() {
+    let tells_what_is_given_back = |broker: &Broker| broker.version() >= Version::V4_3;
+    on_every_broker_where(tells_what_is_given_back, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        for queue in [QUEUE, UNREADABLE] {
+            let limit = table([("x-delivery-limit", int(2))]);
+            amqp.declare_with(queue, QueueType::Quorum, limit).await;
+            amqp.publish(queue, "x").await;
+        }
+        let unreadable = client.unreadable(QUEUE);
+        for _ in 0..5 {
+            unreadable.take_from(QUEUE, 100).await.unwrap();
+            assert_eq!(unreadable.list(100).await.unwrap().len(), 1);
+        }
+        for queue in [QUEUE, UNREADABLE] {
+            take(&amqp, queue, 1).await;
         }
     })
     .await;
