@@ -1,12 +1,19 @@
 //! When a consumer looks for a message that closes its connections, and when it stops.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use lapin::types::ShortString;
 use tracing::debug;
 
 use super::moving::{Moved, set_aside};
-use crate::{Client, Error, ErrorKind, Result, connection::Connection, topology::unreadable_queue};
+use crate::{
+    Client, Error, ErrorKind, Result,
+    connection::{Census, Connection, Count},
+    topology::unreadable_queue,
+};
 
 /// So many connections in a row may end without a reason that was found. RabbitMQ counts each as a delivery of the message, and drops it after
 /// the 20th by default.
@@ -14,12 +21,33 @@ const MOST_DEATHS: u32 = 5;
 /// A connection that lives for so long after another did not end because of the same message.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
+/// The last try to consume again before which a consumer that stopped reads its queue. A look may count as a delivery of what it reads, and
+/// the looks and the connections before must not use up a delivery limit together.
+const MOST_LOOKS: u32 = 32;
+
 /// The connections of a consumer that the broker closed with an error of its own.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Suspicion {
     deaths: u32,
     /// How often the client had moved messages then.
     moves: u64,
+    /// What was tried since then.
+    tries: Arc<Mutex<Tries>>,
+}
+
+/// Tries to consume again after a connection was lost.
+#[derive(Debug, Default)]
+struct Tries {
+    number: u32,
+    /// Why the last look failed, if it did.
+    failed: Option<String>,
+}
+
+impl Tries {
+    /// Whether to read the queue: for the first, the second, the fourth and so on. Pauses grow, and then it has to be started again.
+    fn reads(&self) -> bool {
+        self.number.is_power_of_two() && self.number <= MOST_LOOKS
+    }
 }
 
 /// The fewest messages that are looked at, and how many where that costs nothing.
@@ -37,16 +65,17 @@ impl Suspicion {
         if by_error {
             self.deaths = self.deaths.saturating_add(1);
         }
+        self.tries = Arc::default();
     }
 
     /// Whether to look before the next connection consumes.
-    pub(crate) fn looks(self) -> bool {
+    pub(crate) fn looks(&self) -> bool {
         self.deaths > 0
     }
 
     /// How many messages to look at, for a consumer with this prefetch. The message was among those that the broker sent. `is_free`: a look
     /// counts as no delivery of the others.
-    fn looks_at(self, prefetch: u16, is_free: bool) -> u32 {
+    fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
         let near = (2 * u32::from(prefetch)).max(NEAR);
         if is_free {
             near.max(FAR)
@@ -60,13 +89,26 @@ impl Suspicion {
     /// # Errors
     /// Why the consumer must not consume now.
     pub(crate) async fn look(
-        self,
+        &self,
         client: &Client,
         connection: &Connection,
         (queue, prefetch): (&ShortString, u16),
         declares: bool,
     ) -> Result<()> {
+        let (is_first, reads) = {
+            let mut tries = self.tries();
+            tries.number = tries.number.saturating_add(1);
+            (tries.number == 1, tries.reads())
+        };
+        // It is gone, whoever took it.
+        if !is_first && is_empty(client, connection, queue).await {
+            return Ok(());
+        }
         let queue = queue.as_str();
+        // It counts on every broker if it ends with an error.
+        if !reads {
+            return self.after(queue, self.not_read(queue));
+        }
         let is_free = connection.server().capabilities().nack_is_uncounted;
         let most = self.looks_at(prefetch, is_free);
         let looked = set_aside(client, connection, queue, queue, most, declares).await;
@@ -76,14 +118,33 @@ impl Suspicion {
                 debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
             }
         }
+        self.tries().failed = looked.as_ref().err().map(Error::to_string);
         self.after(queue, looked)
+    }
+
+    fn tries(&self) -> MutexGuard<'_, Tries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the last look came to, for a try without one.
+    fn not_read(&self, queue: &str) -> Result<Moved> {
+        let Some(failed) = &self.tries().failed else {
+            return Ok(Moved::default());
+        };
+        Err(Error::new(
+            ErrorKind::Broker,
+            format!(
+                "{failed}; each look at it may count as a delivery, so `{queue}` is read again after growing pauses, and no more after \
+                 {MOST_LOOKS} tries: then start the consumer again, or empty the queue"
+            ),
+        ))
     }
 
     /// Whether it may consume after this look.
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    fn after(self, queue: &str, looked: Result<Moved>) -> Result<()> {
+    fn after(&self, queue: &str, looked: Result<Moved>) -> Result<()> {
         let why = match looked {
             Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             // A first one may have had another reason.
@@ -111,6 +172,12 @@ impl Suspicion {
     }
 }
 
+async fn is_empty(client: &Client, connection: &Connection, queue: &ShortString) -> bool {
+    let count = Census::once(client.addresses(), connection, queue).await;
+    let found = count.and_then(Count::read);
+    found.is_ok_and(|found| found.message_count() == 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +192,7 @@ mod tests {
         Err(Error::new(ErrorKind::AccessRefused, "no"))
     }
 
-    fn consumes(suspicion: Suspicion, looked: Result<Moved>) -> bool {
+    fn consumes(suspicion: &Suspicion, looked: Result<Moved>) -> bool {
         suspicion.after("orders", looked).is_ok()
     }
 
@@ -146,7 +213,7 @@ mod tests {
         // What another consumer's queue caused counts against nobody.
         for moves in 1..100 {
             suspicion.lost(true, SHORT, moves);
-            assert!(consumes(suspicion, moved(0)));
+            assert!(consumes(&suspicion, moved(0)));
         }
     }
 
@@ -164,13 +231,25 @@ mod tests {
     }
 
     #[test]
+    fn it_reads_a_queue_less_than_a_delivery_limit_allows() {
+        let tries = (1..10_000).map(|number| Tries {
+            number,
+            failed: None,
+        });
+        let looks = tries.filter(Tries::reads);
+        // Each connection before was a delivery, and each but the last was followed by one look.
+        let deliveries = u32::try_from(looks.count()).unwrap() + 2 * MOST_DEATHS - 1;
+        assert!(deliveries < 20, "{deliveries}");
+    }
+
+    #[test]
     fn it_stops_before_a_delivery_limit_and_goes_on_when_something_was_moved() {
         let mut suspicion = Suspicion::default();
         for death in 1..=MOST_DEATHS {
             suspicion.lost(true, SHORT, 0);
-            assert_eq!(consumes(suspicion, moved(0)), death < MOST_DEATHS);
-            assert_eq!(consumes(suspicion, refused()), death < 2);
-            assert!(consumes(suspicion, moved(1)));
+            assert_eq!(consumes(&suspicion, moved(0)), death < MOST_DEATHS);
+            assert_eq!(consumes(&suspicion, refused()), death < 2);
+            assert!(consumes(&suspicion, moved(1)));
         }
         let error = suspicion.after("orders", refused()).err().unwrap();
         assert!(

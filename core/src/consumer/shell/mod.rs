@@ -450,7 +450,8 @@ impl Shell {
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let demands = Arc::clone(&self.demands);
-        let (suspicion, may_set_aside, window) = (self.suspicion, self.may_set_aside, self.window);
+        let suspicion = self.suspicion.clone();
+        let (may_set_aside, window) = (self.may_set_aside, self.window);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let opened = async {
