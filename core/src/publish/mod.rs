@@ -14,3 +14,4 @@ mod wave;
 pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;
+pub(crate) use stall::UsedLanes;

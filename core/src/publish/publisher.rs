@@ -18,7 +18,7 @@ use super::{
     channel_pool::ChannelPool,
     job::Task,
     lane::{self, Lane},
-    stall::Stalls,
+    stall::{Lanes, Stalls},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -28,7 +28,7 @@ use crate::{
 /// The most lanes, and so channels, of a client. Further targets share them. A quorum queue without a leader confirms nothing, and holds up
 /// every other confirm of its channel. So a waiting queue that lost its leader in a crash of its broker stops everything that shares its
 /// lane. Where the broker allows fewer channels, lanes take [turns](ChannelPool).
-const LANES: usize = 64;
+const LANES: usize = u64::BITS as usize;
 
 /// The most messages that callers of [`Publisher::publish`] may have unconfirmed together, including cancelled ones. Copies of a consumer's
 /// messages are limited by its prefetch instead, because their originals are unacknowledged; they must not wait behind an application that
@@ -76,22 +76,23 @@ impl Publisher {
     }
 
     /// Passes a job to its lane. The job's `done` is called once, whatever happens. A message that was not sent when `asker` is gone is
-    /// answered and not published.
-    pub(crate) fn submit_for(&self, job: Job, asker: Weak<()>) {
-        self.hand_over(Task::new(job, Some(asker)));
+    /// answered and not published. Returns the lane.
+    pub(crate) fn submit_for(&self, job: Job, asker: Weak<()>) -> usize {
+        self.hand_over(Task::new(job, Some(asker)))
     }
 
-    fn hand_over(&self, task: Task) {
+    fn hand_over(&self, task: Task) -> usize {
         let lane = self.lane(task.exchange.as_str(), task.routing_key.as_str());
         if let Err(mpsc::error::SendError(task)) = self.lanes[lane].send(task) {
             task.answer(Err(closed()));
         }
+        lane
     }
 
-    /// Whether publishing makes no progress now: the broker reads nothing because of a memory or disk alarm, or a lane has waited for its
-    /// confirms, or for a connection, for more than a second.
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.link.is_blocked() || self.stalls.any()
+    /// Whether publishing makes no progress now: the broker reads nothing because of a memory or disk alarm, or one of these lanes has waited
+    /// for its confirms, or for a connection, for more than a second.
+    pub(crate) fn is_stalled(&self, lanes: Lanes) -> bool {
+        self.link.is_blocked() || self.stalls.any(lanes)
     }
 
     /// An exchange can have any number of routing keys, so all of them share one lane.

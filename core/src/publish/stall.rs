@@ -10,6 +10,34 @@ use tokio::time::Instant;
 /// A longer wait is a stall.
 const USUAL: Duration = Duration::from_secs(1);
 
+/// Some of the lanes, a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lanes(u64);
+
+impl Lanes {
+    fn has(self, lane: usize) -> bool {
+        self.0 & Self::bit(lane) != 0
+    }
+
+    fn bit(lane: usize) -> u64 {
+        u32::try_from(lane).map_or(0, |lane| 1_u64.checked_shl(lane).unwrap_or(0))
+    }
+}
+
+/// The lanes that somebody has used.
+#[derive(Debug, Default)]
+pub(crate) struct UsedLanes(AtomicU64);
+
+impl UsedLanes {
+    pub(crate) fn add(&self, lane: usize) {
+        self.0.fetch_or(Lanes::bit(lane), Ordering::Relaxed);
+    }
+
+    pub(crate) fn all(&self) -> Lanes {
+        Lanes(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// A clock for each lane. Reading it takes a few loads.
 #[derive(Debug)]
 pub(super) struct Stalls {
@@ -39,13 +67,14 @@ impl Stalls {
         Waiting(since)
     }
 
-    /// Whether any lane has waited for longer than usual.
-    pub(super) fn any(&self) -> bool {
+    /// Whether any of these lanes has waited for longer than usual.
+    pub(super) fn any(&self, lanes: Lanes) -> bool {
         let now = self.now();
         let usual = u64::try_from(USUAL.as_millis()).unwrap_or(u64::MAX);
-        self.since.iter().any(|since| {
+        let mut since = self.since.iter().enumerate();
+        since.any(|(lane, since)| {
             let since = since.load(Ordering::Relaxed);
-            since > 0 && now.saturating_sub(since - 1) > usual
+            lanes.has(lane) && since > 0 && now.saturating_sub(since - 1) > usual
         })
     }
 
@@ -60,14 +89,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wave_that_takes_longer_than_usual_is_a_stall() {
-        let stalls = Stalls::new(2);
-        assert!(!stalls.any());
+        let (stalls, used, others) = (Stalls::new(2), UsedLanes::default(), UsedLanes::default());
+        used.add(1);
+        others.add(0);
+        let stalled = || stalls.any(used.all());
+        assert!(!stalled());
         let waiting = stalls.waits(1);
         tokio::time::advance(USUAL).await;
-        assert!(!stalls.any());
+        assert!(!stalled());
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(stalls.any());
+        assert!(stalled());
+        assert!(!stalls.any(others.all()) && !stalls.any(Lanes::default()));
         drop(waiting);
-        assert!(!stalls.any());
+        assert!(!stalled());
     }
 }

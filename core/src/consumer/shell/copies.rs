@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    publish::{Body, Done, Job},
+    publish::{Body, Done, Job, UsedLanes},
     topology::{self, Waits},
 };
 
@@ -29,6 +29,7 @@ pub(super) struct Copies {
     mail: mpsc::UnboundedSender<Mail>,
     /// Copies that are not answered yet. A copy that was not sent yet is published only while it is in here.
     under_way: HashMap<Token, Arc<()>>,
+    used: Arc<UsedLanes>,
 }
 
 impl Copies {
@@ -42,7 +43,13 @@ impl Copies {
             waits,
             mail,
             under_way: HashMap::new(),
+            used: Arc::default(),
         }
+    }
+
+    /// Whether publishing copies of this consumer makes no progress. A queue of another consumer may be away for days.
+    pub(super) fn are_stalled(&self) -> bool {
+        self.client.publisher().is_stalled(self.used.all())
     }
 
     /// Publishes a copy of a message of this work queue. Creates its target first, if that is not known to exist.
@@ -64,10 +71,12 @@ impl Copies {
         let asked = Arc::downgrade(&asker);
         self.under_way.insert(token, asker);
         if known {
-            self.client.publisher().submit_for(job, asked);
+            self.used
+                .add(self.client.publisher().submit_for(job, asked));
             return;
         }
         let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
+        let used = Arc::clone(&self.used);
         tokio::spawn(async move {
             match waits.ensure(&target).await {
                 Ok(_) => {
@@ -75,7 +84,7 @@ impl Copies {
                     if let Some(connection) = client.consuming_now() {
                         waits.mark_when_old(&connection);
                     }
-                    client.publisher().submit_for(job, asked);
+                    used.add(client.publisher().submit_for(job, asked));
                 }
                 Err(error) => (job.done)(Err(error)),
             }

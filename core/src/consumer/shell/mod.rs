@@ -332,8 +332,7 @@ impl Shell {
         // The publishing connection is re-made independently of the consuming one.
         self.engine.set_header_room(self.client.header_room());
         if self.engine.watches_copies() {
-            self.engine
-                .set_stalled(self.client.publisher().is_stalled());
+            self.engine.set_stalled(self.copies.are_stalled());
         }
         let now = self.now();
         for _ in 0..BURST {
