@@ -1,6 +1,9 @@
 //! Moves what AMQP 0-9-1 cannot carry from a queue to the queue for such messages.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 use tokio::time::{sleep, timeout};
 use tracing::warn;
@@ -24,6 +27,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct Moved {
     /// Why each of them cannot be delivered.
     pub(crate) causes: Vec<String>,
+    /// Whether only the very first message was looked at: there is one behind it that cannot be delivered over AMQP 1.0.
+    pub(crate) is_partial: bool,
 }
 
 impl Moved {
@@ -150,7 +155,13 @@ pub(crate) async fn set_aside(
         refused: None,
         moved: Moved::default(),
     };
-    let looked = mover.look(connection, from, most).await;
+    let mut looked = mover.look(connection, from, most).await;
+    let is_blocked = looked.as_ref().err().is_some_and(is_blocked);
+    if is_blocked && most > 1 && mover.moved.causes.is_empty() {
+        // What closes the connections may be the very first message. More than one other attempt would spend delivery limits.
+        looked = mover.look(connection, from, 1).await;
+        mover.moved.is_partial = true;
+    }
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
@@ -286,6 +297,26 @@ fn late(queue: &str) -> Error {
     )
 }
 
+/// The broker ended a session because it cannot deliver a message over AMQP 1.0.
+#[derive(Debug)]
+struct Blocked;
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the broker cannot deliver the message over AMQP 1.0")
+    }
+}
+
+impl std::error::Error for Blocked {}
+
+/// Whether a look ended at a message that the broker cannot deliver over AMQP 1.0.
+pub(super) fn is_blocked(error: &Error) -> bool {
+    use std::error::Error as _;
+    error
+        .source()
+        .is_some_and(<dyn std::error::Error>::is::<Blocked>)
+}
+
 /// The error for the end of a session.
 fn failure(queue: &str, why: &Failure) -> Error {
     let said = why.to_string();
@@ -293,6 +324,14 @@ fn failure(queue: &str, why: &Failure) -> Error {
         Failure::Io(_) => ErrorKind::ConnectionLost,
         Failure::Refused(said) if said.starts_with("amqp:not-found") => ErrorKind::QueueNotFound,
         Failure::Refused(said) if said.starts_with("amqp:unauthorized") => ErrorKind::AccessRefused,
+        Failure::Refused(said) if said.starts_with("amqp:internal-error") => {
+            let message = format!(
+                "RabbitMQ cannot deliver one of the first messages of `{queue}` over AMQP 1.0, so what is behind it cannot be looked for. Consume \
+                 what AMQP 0-9-1 can carry with a prefetch of 1; if that cannot carry it either, remove it with a policy, as \"Messages that \
+                 AMQP 0-9-1 cannot carry\" in the reference of limits describes"
+            );
+            return Error::new(ErrorKind::Broker, message).with_source(Blocked);
+        }
         Failure::Refused(_) | Failure::Garbled(_) => ErrorKind::Broker,
     };
     Error::new(

@@ -8,9 +8,9 @@ use std::{
 use lapin::types::ShortString;
 use tracing::debug;
 
-use super::moving::{Moved, set_aside};
+use super::moving::{self, Moved, set_aside};
 use crate::{
-    Client, Error, ErrorKind, Result,
+    Client, Error, ErrorKind, QueueType, Result,
     connection::{Census, Connection, Count},
     topology::unreadable_queue,
 };
@@ -24,6 +24,9 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 /// The last try to consume again before which a consumer that stopped reads its queue. A look may count as a delivery of what it reads, and
 /// the looks and the connections before must not use up a delivery limit together.
 const MOST_LOOKS: u32 = 32;
+
+/// How many looks there are because the queue became shorter.
+const MOST_SHRUNK: u32 = 3;
 
 /// The connections of a consumer that the broker closed with an error of its own.
 #[derive(Clone, Debug, Default)]
@@ -41,12 +44,25 @@ struct Tries {
     number: u32,
     /// Why the last look failed, if it did.
     failed: Option<String>,
+    /// Whether it ended at a message that cannot be delivered over AMQP 1.0. Farther looks would end there as well.
+    is_blocked: bool,
+    /// The fewest messages that were seen in the queue, and how often that made another look worth while.
+    fewest: Option<u32>,
+    shrunk: u32,
 }
 
 impl Tries {
     /// Whether to read the queue: for the first, the second, the fourth and so on. Pauses grow, and then it has to be started again.
     fn reads(&self) -> bool {
         self.number.is_power_of_two() && self.number <= MOST_LOOKS
+    }
+
+    /// Whether the queue has become shorter: then the message may be gone, whoever took it.
+    fn has_shrunk(&mut self, ready: u32) -> bool {
+        let before = self.fewest.replace(ready.min(self.fewest.unwrap_or(ready)));
+        let shrunk = before.is_some_and(|before| ready < before) && self.shrunk < MOST_SHRUNK;
+        self.shrunk += u32::from(shrunk);
+        shrunk
     }
 }
 
@@ -76,7 +92,7 @@ impl Suspicion {
     /// How many messages to look at, for a consumer with this prefetch. The message was among those that the broker sent. `is_free`: a look
     /// counts as no delivery of the others.
     fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
-        let near = (2 * u32::from(prefetch)).max(NEAR);
+        let near = near(prefetch);
         if is_free {
             near.max(FAR)
         } else {
@@ -84,7 +100,8 @@ impl Suspicion {
         }
     }
 
-    /// Looks for messages that close the connection, and moves them.
+    /// Looks for messages that close the connection, and moves them. Returns how many messages the consumer should take one at a time: those
+    /// that no look can pass are handled so, until what closes the connection is the first.
     ///
     /// # Errors
     /// Why the consumer must not consume now.
@@ -92,25 +109,36 @@ impl Suspicion {
         &self,
         client: &Client,
         connection: &Connection,
-        (queue, prefetch): (&ShortString, u16),
+        (queue, kind, prefetch): (&ShortString, Option<QueueType>, u16),
         declares: bool,
-    ) -> Result<()> {
-        let (is_first, reads) = {
+    ) -> Result<u32> {
+        let ready = ready(client, connection, queue).await;
+        let is_classic = kind == Some(QueueType::Classic);
+        let (is_first, reads, is_blocked) = {
             let mut tries = self.tries();
             tries.number = tries.number.saturating_add(1);
-            (tries.number == 1, tries.reads())
+            let has_shrunk = ready.is_some_and(|ready| tries.has_shrunk(ready));
+            // Nobody counts the deliveries of a classic queue.
+            let reads = tries.reads() || has_shrunk || is_classic;
+            (tries.number == 1, reads, tries.is_blocked)
         };
         // It is gone, whoever took it.
-        if !is_first && is_empty(client, connection, queue).await {
-            return Ok(());
+        if !is_first && ready == Some(0) {
+            return Ok(0);
         }
         let queue = queue.as_str();
         // It counts on every broker if it ends with an error.
         if !reads {
-            return self.after(queue, self.not_read(queue));
+            return self
+                .after(queue, self.not_read(queue), is_classic)
+                .map(|()| 0);
         }
-        let is_free = connection.server().capabilities().nack_is_uncounted;
-        let most = self.looks_at(prefetch, is_free);
+        let is_free = is_classic || connection.server().capabilities().nack_is_uncounted;
+        let most = if is_blocked && !is_classic {
+            1
+        } else {
+            self.looks_at(prefetch, is_free)
+        };
         let looked = set_aside(client, connection, queue, queue, most, declares).await;
         match &looked {
             Ok(moved) => moved.tell(queue, queue),
@@ -118,8 +146,15 @@ impl Suspicion {
                 debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
             }
         }
-        self.tries().failed = looked.as_ref().err().map(Error::to_string);
-        self.after(queue, looked)
+        let is_passed = {
+            let failed = looked.as_ref().err();
+            let mut tries = self.tries();
+            tries.is_blocked = failed.is_some_and(moving::is_blocked);
+            tries.failed = failed.map(Error::to_string);
+            !tries.is_blocked && looked.as_ref().is_ok_and(|moved| !moved.is_partial)
+        };
+        self.after(queue, looked, is_classic)?;
+        Ok(if is_passed { 0 } else { near(prefetch) })
     }
 
     fn tries(&self) -> MutexGuard<'_, Tries> {
@@ -144,7 +179,7 @@ impl Suspicion {
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    fn after(&self, queue: &str, looked: Result<Moved>) -> Result<()> {
+    fn after(&self, queue: &str, looked: Result<Moved>, is_classic: bool) -> Result<()> {
         let why = match looked {
             Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             // A first one may have had another reason.
@@ -155,6 +190,11 @@ impl Suspicion {
                  start the consumer again"
             ),
             Err(error) if error.is_transient() && self.deaths < MOST_DEATHS => return Ok(()),
+            // What stands in the way may be handled meanwhile: a session begins with one message.
+            Err(error) if moving::is_blocked(&error) && is_classic && self.deaths < MOST_DEATHS => {
+                return Ok(());
+            }
+            Err(error) if moving::is_blocked(&error) => error.to_string(),
             Err(error) => format!(
                 "whether `{queue}` has a message that it cannot deliver over AMQP 0-9-1 was not found out ({error}); move such messages to \
                  `{}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue",
@@ -172,10 +212,16 @@ impl Suspicion {
     }
 }
 
-async fn is_empty(client: &Client, connection: &Connection, queue: &ShortString) -> bool {
+/// How many messages a connection can have been lost to, and some more.
+fn near(prefetch: u16) -> u32 {
+    (2 * u32::from(prefetch)).max(NEAR)
+}
+
+/// How many messages are ready, if that can be found out.
+async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
     let count = Census::once(client.addresses(), connection, queue).await;
-    let found = count.and_then(Count::read);
-    found.is_ok_and(|found| found.message_count() == 0)
+    let found = count.and_then(Count::read).ok()?;
+    Some(found.message_count())
 }
 
 #[cfg(test)]
@@ -185,6 +231,7 @@ mod tests {
     fn moved(count: usize) -> Result<Moved> {
         Ok(Moved {
             causes: vec!["why".to_owned(); count],
+            is_partial: false,
         })
     }
 
@@ -193,7 +240,7 @@ mod tests {
     }
 
     fn consumes(suspicion: &Suspicion, looked: Result<Moved>) -> bool {
-        suspicion.after("orders", looked).is_ok()
+        suspicion.after("orders", looked, false).is_ok()
     }
 
     const SHORT: Duration = Duration::from_secs(1);
@@ -234,11 +281,11 @@ mod tests {
     fn it_reads_a_queue_less_than_a_delivery_limit_allows() {
         let tries = (1..10_000).map(|number| Tries {
             number,
-            failed: None,
+            ..Tries::default()
         });
         let looks = tries.filter(Tries::reads);
         // Each connection before was a delivery, and each but the last was followed by one look.
-        let deliveries = u32::try_from(looks.count()).unwrap() + 2 * MOST_DEATHS - 1;
+        let deliveries = u32::try_from(looks.count()).unwrap() + MOST_SHRUNK + 2 * MOST_DEATHS - 1;
         assert!(deliveries < 20, "{deliveries}");
     }
 
@@ -251,11 +298,20 @@ mod tests {
             assert_eq!(consumes(&suspicion, refused()), death < 2);
             assert!(consumes(&suspicion, moved(1)));
         }
-        let error = suspicion.after("orders", refused()).err().unwrap();
+        let error = suspicion.after("orders", refused(), false).err().unwrap();
         assert!(
             error
                 .to_string()
                 .contains("retryrmq unreadable take orders")
         );
+    }
+
+    #[test]
+    fn a_queue_that_becomes_shorter_is_read_a_few_times_more() {
+        let mut tries = Tries::default();
+        let seen = [4, 4, 9, 3, 3, 4, 2, 2, 1, 0, 5];
+        let shrunk = seen.map(|ready| tries.has_shrunk(ready));
+        let read: Vec<_> = (0..seen.len()).filter(|at| shrunk[*at]).collect();
+        assert_eq!(read, [3, 6, 8]);
     }
 }

@@ -3,10 +3,12 @@
 use lapin::types::AMQPValue;
 use retryrmq::{BasicProperties, Client, UnreadableMessage};
 use retryrmq_harness::{
-    Amqp10, Body10, Broker, Message10, Property10, QueueType, Value10, Version, Vhost,
+    Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
     eventually, on_every_broker_where,
 };
+
+use serde_json::json;
 
 use crate::{
     permissions::{DEFAULT_EXCHANGE, User},
@@ -43,6 +45,12 @@ fn bombs() -> Vec<Message10> {
 /// A message for the work queue.
 fn plain(body: &String) -> (&'static str, &String, BasicProperties) {
     (QUEUE, body, BasicProperties::default())
+}
+
+/// RabbitMQ can deliver this over AMQP 0-9-1, and cannot over AMQP 1.0: an annotation without a value.
+fn null(id: &str) -> Message10 {
+    let key = Value10::symbol("x-null");
+    Message10::new("x").id(id).annotation(key, Value10::Null)
 }
 
 async fn publish(vhost: &Vhost, queue: &str, messages: &[Message10]) {
@@ -362,6 +370,89 @@ async fn a_look_is_no_delivery_since_4_3() {
         }
         for queue in [QUEUE, UNREADABLE] {
             take(&amqp, queue, 1).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        for kind in QueueType::ALL {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let bombs = bombs();
+            let mixed = [
+                &bombs[..1],
+                &[null("a"), null("b")],
+                &bombs[1..2],
+                &[null("c")],
+                &bombs[2..],
+            ];
+            publish(&vhost, QUEUE, &mixed.concat()).await;
+            amqp.publish_with(QUEUE, "x", id("last")).await;
+            let diary = Diary::default();
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(50ms, retries=1)"));
+            let running = start(consumer, &diary, |_| Ok(())).await;
+            for name in ["a", "b", "c", "last"] {
+                diary.until(name, 1).await;
+            }
+            set_aside(&client, bombs.len()).await;
+            running.close().await;
+            assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes_it() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        for kind in QueueType::ALL {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            amqp.declare("removed", kind).await;
+            let neither = null("neither").property("tenant", uuid([7; 16]));
+            publish(&vhost, QUEUE, &[neither]).await;
+            let why = client.unreadable(QUEUE).take_from(QUEUE, 100).await;
+            let why = why.unwrap_err();
+            assert!(why.to_string().contains("remove it with a policy"), "{why}");
+            let diary = Diary::default();
+            let consumer = client
+                .consumer(QUEUE)
+                .dlx(true)
+                .retry(policy("fixed(50ms, retries=1)"));
+            let running = start(consumer, &diary, |_| Ok(())).await;
+            eventually(PATIENCE, "it does not consume any more", || async {
+                match (amqp.consumers(QUEUE).await, amqp.depth(QUEUE).await) {
+                    (Some(0), Some(1)) if diary.event_names().contains(&"disconnected") => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+            .await;
+            let none = json!({
+                "max-length": 0, "overflow": "drop-head",
+                "dead-letter-exchange": "", "dead-letter-routing-key": "removed",
+            });
+            let put = async |definition| {
+                let policy = Policy::new("^orders$", definition);
+                vhost.put_policy("remove", &policy).await.unwrap();
+            };
+            put(none).await;
+            eventually(PATIENCE, "the message is removed", || async {
+                amqp.depth("removed").await == Some(1)
+            })
+            .await;
+            put(json!({ "max-length": 1_000 })).await;
+            amqp.publish_with(QUEUE, "x", id("later")).await;
+            diary.until("later", 1).await;
+            running.close().await;
+            assert_eq!(amqp.depth(QUEUE).await, Some(0));
         }
     })
     .await;

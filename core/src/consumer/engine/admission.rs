@@ -161,6 +161,7 @@ impl Engine {
                 self.spare(token, now);
             }
             Admission::Run => {
+                self.singly = self.singly.saturating_sub(1);
                 if !self.pausing.is_probing() {
                     // Among many suspects, one that is none says little about the next.
                     self.cautious = self.suspicion > 0;

@@ -128,6 +128,8 @@ pub(crate) struct Engine {
     cautious: bool,
     /// How many such messages it takes to end that.
     suspicion: u32,
+    /// How many messages are still to be taken one at a time, however long each takes.
+    singly: u32,
     suspect: Option<Suspect>,
     /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
     lingering: Option<(Token, Moment)>,
@@ -199,6 +201,7 @@ impl Engine {
             pausing: Pausing::new(options.pause),
             cautious: true,
             suspicion: 0,
+            singly: 0,
             suspect: None,
             lingering: None,
             relief: None,
@@ -355,6 +358,11 @@ impl Engine {
         }));
     }
 
+    /// Takes this many messages of the next session one at a time.
+    pub(crate) fn take_singly(&mut self, count: u32) {
+        self.singly = count;
+    }
+
     /// The queue's name.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -411,7 +419,11 @@ impl Engine {
         let session = channel.session;
         let goal = if self.drain.is_some() || self.halted {
             Goal::Nothing
-        } else if self.cautious || self.suspect.is_some() || !self.pausing.is_off() {
+        } else if self.cautious
+            || self.singly > 0
+            || self.suspect.is_some()
+            || !self.pausing.is_off()
+        {
             Goal::One
         } else {
             Goal::Full

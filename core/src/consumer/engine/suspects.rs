@@ -221,7 +221,8 @@ impl Engine {
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
     pub(super) fn relieve(&mut self, now: Now) {
         self.relief = None;
-        if !self.cautious || self.suspect.is_some() || self.options.prefetch == 1 {
+        if !self.cautious || self.singly > 0 || self.suspect.is_some() || self.options.prefetch == 1
+        {
             return;
         }
         let session = self.channel.as_ref().map(|channel| channel.session);

@@ -49,12 +49,22 @@ const QUIETLY: Duration = Duration::from_millis(100);
 enum Mail {
     /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
-    /// A channel, the broker behind it, and the type of the work queue, if it is known.
-    Opened(u64, Result<(Box<Channel>, Server, Option<QueueType>)>),
+    Opened(u64, Result<Opened>),
     /// The waiting queue to which messages of this session are rejected is old.
     IsOld(u64),
     /// The broker refuses our login.
     Refused(Error),
+}
+
+/// A channel, and what is known when it is opened.
+struct Opened {
+    channel: Box<Channel>,
+    /// The broker behind it.
+    server: Server,
+    /// The type of the work queue, if it is known.
+    kind: Option<QueueType>,
+    /// How many messages are to be taken one at a time.
+    singly: u32,
 }
 
 /// A consumer that runs.
@@ -481,13 +491,20 @@ impl Shell {
                 let findings = findings?;
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
+                let kind = kind(&findings);
+                let mut singly = 0;
                 if suspicion.looks() {
-                    suspicion
-                        .look(&client, &connection, (&queue, window), may_set_aside)
-                        .await?;
+                    let queue = (&queue, kind, window);
+                    let looked = suspicion.look(&client, &connection, queue, may_set_aside);
+                    singly = looked.await?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok((Box::new(channel), server, kind(&findings)))
+                Ok(Opened {
+                    channel: Box::new(channel),
+                    server,
+                    kind,
+                    singly,
+                })
             };
             let opened = opened.await;
             let is_open = opened.is_ok();
@@ -550,9 +567,11 @@ impl Shell {
                 let input = self.copies.answered(token, stored, moment);
                 self.tell(input);
             }
-            Mail::Opened(session, Ok((channel, server, kind))) => {
+            Mail::Opened(session, Ok(opened)) => {
+                let (server, kind) = (opened.server, opened.kind);
                 // During the end as well: it is then closed with everything else.
-                self.channel = Some(channel);
+                self.channel = Some(opened.channel);
+                self.engine.take_singly(opened.singly);
                 let capabilities = server.capabilities();
                 self.engine.set_broker(
                     self.demands.counting(&server),
