@@ -18,6 +18,8 @@ pub(crate) struct Connection {
     pub(crate) unread: VecDeque<(u16, Method)>,
     pub(crate) blocked: bool,
     pub(crate) closed: bool,
+    /// Whether it can get what AMQP 0-9-1 has no type for.
+    pub(crate) amqp10: bool,
 }
 
 #[derive(Debug)]

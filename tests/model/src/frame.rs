@@ -106,6 +106,8 @@ pub struct Delivery {
     pub properties: Arc<BasicProperties>,
     /// The payload.
     pub body: Arc<[u8]>,
+    /// Whether only a client of AMQP 1.0 can get it.
+    pub unreadable: bool,
     /// Which publish it comes from. No client sees it; the books of a simulation do.
     pub message: MessageId,
 }

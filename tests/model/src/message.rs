@@ -22,6 +22,8 @@ pub(crate) struct Message {
     pub(crate) properties: Arc<BasicProperties>,
     pub(crate) body: Arc<[u8]>,
     pub(crate) persistent: bool,
+    /// Whether it cannot be delivered over AMQP 0-9-1.
+    pub(crate) unreadable: bool,
     /// The message's own time to live in milliseconds. Its death ends it.
     pub(crate) expiration: Option<u64>,
     /// Since 4.0 deaths are kept beside the message, which is why nobody can forge them.

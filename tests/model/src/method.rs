@@ -123,6 +123,9 @@ pub struct Publish {
     pub properties: Arc<BasicProperties>,
     /// The payload.
     pub body: Arc<[u8]>,
+    /// Whether it comes over AMQP 1.0 and has a type that AMQP 0-9-1 lacks. From 4.0 on it costs whoever should get it the
+    /// connection (541), unless that was made with [`Broker::connect_amqp10`](crate::Broker::connect_amqp10).
+    pub unreadable: bool,
 }
 
 impl Publish {
@@ -134,7 +137,14 @@ impl Publish {
             mandatory: true,
             properties: Arc::new(BasicProperties::default().with_delivery_mode(2)),
             body: body.into(),
+            unreadable: false,
         }
+    }
+
+    /// The same with a type that AMQP 0-9-1 lacks.
+    pub fn unreadable(mut self) -> Self {
+        self.unreadable = true;
+        self
     }
 
     /// The same with other properties.

@@ -35,6 +35,14 @@ pub struct Profile {
     pub young: Duration,
     /// The number of seconds since 1970 at which virtual time begins; it shows in `x-death`.
     pub epoch: u64,
+    /// Whether the feature flag `stream_queue` is enabled, which a cluster that was upgraded from 3.8 lacks at first. Without
+    /// it, quorum queues of 3.10 dead-letter at most once, whatever they ask for (91).
+    pub stream_queue: bool,
+    /// The most channels of a connection (`channel_max`). One more costs the connection (530).
+    pub channel_max: Option<u16>,
+    /// The most channels of all connections together, which is a limit of their user (`max-channels`). One more costs the
+    /// connection (530).
+    pub max_channels: Option<usize>,
     /// The user of every connection; a `user_id` that differs costs the channel (406).
     pub user: String,
     /// The name of the virtual host; it shows in the texts of refusals.
@@ -52,10 +60,18 @@ impl Profile {
             consumer_timeout: Some(Duration::from_secs(30 * 60)),
             dead_letter_patience: Duration::from_secs(180),
             young: Duration::from_secs(1),
+            stream_queue: true,
+            channel_max: None,
+            max_channels: None,
             epoch: 1_700_000_000,
             user: "guest".into(),
             vhost: "/".into(),
         }
+    }
+
+    /// Whether quorum queues can dead-letter at least once.
+    pub(crate) fn has_at_least_once(&self) -> bool {
+        self.stream_queue || self.version >= Version::V4_0
     }
 
     /// The delivery limit of a quorum queue that names none.

@@ -26,9 +26,10 @@ impl QueueType {
     }
 }
 
-/// A policy, set by an operator with [`Broker::set_policy`](crate::Broker::set_policy). Where a queue has an argument of
-/// the same meaning, the argument wins. But of two limits the lower one counts, and on a quorum queue the policy wins for
-/// `overflow` and `delayed-retry-type`.
+/// A policy, set with [`Broker::set_policy`](crate::Broker::set_policy) or
+/// [`Broker::set_operator_policy`](crate::Broker::set_operator_policy). Where a queue has an argument of the same meaning,
+/// the argument wins. But of two limits the lower one counts, and on a quorum queue the policy wins for `overflow` and
+/// `delayed-retry-type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// `delivery-limit`
@@ -52,6 +53,38 @@ pub struct Policy {
     pub delayed_retry_min: Option<Duration>,
     /// `delayed-retry-max`
     pub delayed_retry_max: Option<Duration>,
+}
+
+impl Policy {
+    /// What a policy and an operator policy that match the same queue amount to: of two limits the lower one counts, and for
+    /// `overflow` the operator wins.
+    pub(crate) fn with_operator(mut self, operator: &Policy) -> Policy {
+        fn least<T: Ord + Copy>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        self.delivery_limit = least(self.delivery_limit, operator.delivery_limit);
+        self.max_length = least(self.max_length, operator.max_length);
+        self.message_ttl = least(self.message_ttl, operator.message_ttl);
+        self.expires = least(self.expires, operator.expires);
+        self.reject_publish = operator.reject_publish.or(self.reject_publish);
+        self
+    }
+
+    /// Why a broker of this version takes it for no operator policy.
+    pub(crate) fn operators_refusal(&self, version: Version) -> Option<&'static str> {
+        let routes = self.dead_letter_exchange.is_some() || self.dead_letter_routing_key.is_some();
+        let delays = self.delayed_retry_type.is_some()
+            || self.delayed_retry_min.is_some()
+            || self.delayed_retry_max.is_some();
+        match () {
+            () if routes => Some("operators set no dead-letter route (12)"),
+            () if delays => Some("delayed retry of operator policies is not modelled"),
+            () if self.reject_publish.is_some() && version < Version::V4_0 => {
+                Some("operators set `overflow` from 4.0 on (90)")
+            }
+            () => None,
+        }
+    }
 }
 
 /// Which returns a quorum queue of 4.3 delays, and for how long.
@@ -96,6 +129,7 @@ impl Settings {
             .or_else(|| policy.dead_letter_routing_key.clone());
         let reject_publish = reject_publish(kind, arguments, policy);
         let at_least_once = quorum
+            && profile.has_at_least_once()
             && reject_publish
             && exchange.is_some()
             && text(arguments, "x-dead-letter-strategy").is_some_and(|way| way == "at-least-once");

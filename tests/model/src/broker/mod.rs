@@ -32,7 +32,9 @@ pub struct Broker {
     queues: Vec<Option<Queue>>,
     names: BTreeMap<Name, QueueId>,
     exchanges: BTreeMap<Name, Exchange>,
+    /// By the pattern of the queues' names.
     policies: BTreeMap<Name, Policy>,
+    operator_policies: BTreeMap<Name, Policy>,
     agenda: Agenda,
     effects: Vec<Effect>,
     next_channel_key: u64,
@@ -67,6 +69,7 @@ impl Broker {
             names: BTreeMap::new(),
             exchanges: BTreeMap::new(),
             policies: BTreeMap::new(),
+            operator_policies: BTreeMap::new(),
             agenda: Agenda::default(),
             effects: Vec::new(),
             next_channel_key: 0,
@@ -87,11 +90,23 @@ impl Broker {
 
     /// Opens a connection. `None` while the broker is down.
     pub fn connect(&mut self) -> Option<ConnectionId> {
+        self.connect_as(Connection::default())
+    }
+
+    /// Opens a connection that speaks the same methods, and is given what only clients of AMQP 1.0 can get.
+    pub fn connect_amqp10(&mut self) -> Option<ConnectionId> {
+        self.connect_as(Connection {
+            amqp10: true,
+            ..Connection::default()
+        })
+    }
+
+    fn connect_as(&mut self, connection: Connection) -> Option<ConnectionId> {
         if !self.running {
             return None;
         }
         let id = ConnectionId(u32::try_from(self.connections.len()).unwrap_or(u32::MAX));
-        self.connections.push(Some(Connection::default()));
+        self.connections.push(Some(connection));
         Some(id)
     }
 
@@ -228,12 +243,37 @@ impl Broker {
     }
 
     fn open_channel(&mut self, connection: ConnectionId, channel: u16) {
+        if let Some(text) = self.is_one_channel_too_many(connection) {
+            self.end_connection(connection);
+            let refusal = Refusal { code: 530, text };
+            return self.push(connection, 0, Frame::CloseConnection(refusal));
+        }
         let key = self.next_channel_key;
         self.next_channel_key += 1;
         if let Some(known) = self.connection_mut(connection) {
             known.channels.entry(channel).or_insert(Channel::new(key));
         }
         self.push(connection, channel, Frame::ChannelOpened);
+    }
+
+    fn is_one_channel_too_many(&self, connection: ConnectionId) -> Option<String> {
+        let own = self.connection(connection)?.channels.len();
+        if let Some(most) = self.profile.channel_max
+            && own >= usize::from(most)
+        {
+            return Some(format!(
+                "NOT_ALLOWED - number of channels opened ({own}) has reached the negotiated channel_max ({most})"
+            ));
+        }
+        let most = self.profile.max_channels?;
+        let all = self.connections.iter().flatten();
+        let all: usize = all.map(|connection| connection.channels.len()).sum();
+        (all >= most).then(|| {
+            format!(
+                "NOT_ALLOWED - number of channels opened for user '{}' has reached the maximum allowed user limit of ({most})",
+                self.profile.user
+            )
+        })
     }
 
     /// The channel is gone, and what it held goes back. Queues that live as long as their consumers go.
@@ -348,6 +388,7 @@ impl Broker {
                     routing_key: message.routing_keys[0].clone(),
                     properties: message.outgoing(delivery_count, acquired),
                     body: message.body.clone(),
+                    unreadable: message.unreadable,
                     message: message.id,
                 };
                 self.deliver(&to, (queue, consumer, handout), delivery);
@@ -370,9 +411,13 @@ impl Broker {
         mut delivery: Delivery,
     ) {
         let now = self.now;
+        let speaks_amqp10 = (self.connection(to.connection)).is_some_and(|known| known.amqp10);
         let Some(channel) = self.channel_mut(to.connection, to.channel) else {
             return;
         };
+        if delivery.unreadable && !speaks_amqp10 {
+            return self.break_down(to.connection);
+        }
         delivery.tag = channel.next_tag;
         channel.next_tag += 1;
         if !to.no_ack {
@@ -393,6 +438,16 @@ impl Broker {
             Frame::Deliver(Box::new(delivery))
         };
         self.push(to.connection, to.channel, frame);
+    }
+
+    /// A channel was to send what it has no type for. Its connection is closed, and what that held goes back.
+    fn break_down(&mut self, connection: ConnectionId) {
+        self.end_connection(connection);
+        let refusal = Refusal {
+            code: 541,
+            text: "INTERNAL_ERROR".into(),
+        };
+        self.push(connection, 0, Frame::CloseConnection(refusal));
     }
 
     fn push(&mut self, connection: ConnectionId, channel: u16, frame: Frame) {

@@ -11,6 +11,7 @@ use crate::method::Declare;
 use crate::queue::QueueId;
 use crate::settings::{Policy, QueueType, Settings};
 use crate::{ConnectionId, Frame, MessageId, Name};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What an operator sees of a queue.
@@ -115,26 +116,76 @@ impl Broker {
             .or_insert_with(exchange);
     }
 
-    /// Sets the policy of the queue of that name, also when it does not exist yet; `None` takes it away.
-    pub fn set_policy(&mut self, queue: &str, policy: Option<Policy>) {
+    /// Sets the policy of the queues of that name, or with a name that ends in `*`, of all that begin so; also of those that
+    /// do not exist yet. `None` takes it away. Of several that match a queue the longest counts, as if it had the highest
+    /// priority.
+    pub fn set_policy(&mut self, pattern: &str, policy: Option<Policy>) {
         match policy {
-            Some(policy) => self.policies.insert(Name::from(queue), policy),
-            None => self.policies.remove(queue),
+            Some(policy) => self.policies.insert(Name::from(pattern), policy),
+            None => self.policies.remove(pattern),
         };
-        let Some(id) = self.names.get(queue).copied() else {
-            return;
+        self.apply_policies(pattern);
+    }
+
+    /// The same with an operator policy, which is merged with the policy of the same queue.
+    ///
+    /// # Errors
+    /// Why the broker takes it for no operator policy (400).
+    pub fn set_operator_policy(
+        &mut self,
+        pattern: &str,
+        policy: Option<Policy>,
+    ) -> Result<(), Refusal> {
+        match policy {
+            Some(policy) => {
+                if let Some(text) = policy.operators_refusal(self.profile.version) {
+                    let text = text.to_owned();
+                    return Err(Refusal { code: 400, text });
+                }
+                self.operator_policies.insert(Name::from(pattern), policy)
+            }
+            None => self.operator_policies.remove(pattern),
         };
-        let Some(Some(found)) = self.queues.get_mut(id.0 as usize) else {
-            return;
+        self.apply_policies(pattern);
+        Ok(())
+    }
+
+    /// Enables the feature flag `stream_queue`. Queues that exist dead-letter as before, until a policy is set on them.
+    pub fn enable_stream_queue(&mut self) {
+        self.profile.stream_queue = true;
+    }
+
+    /// What the policies that match a queue amount to.
+    pub(super) fn policy_of(&self, queue: &str) -> Option<Policy> {
+        let of = |policies: &BTreeMap<Name, Policy>| {
+            let matching = policies.iter().filter(|(name, _)| matches(name, queue));
+            let longest = matching.max_by_key(|(pattern, _)| pattern.len());
+            longest.map(|(_, policy)| policy.clone())
         };
-        let policy = self.policies.get(queue);
-        found.settings = Settings::of(&self.profile, found.kind, &found.arguments, policy);
-        if let Some(lease) = found.settings.expires {
-            let at = self.now + lease;
-            found.last_used = self.now;
-            self.agenda.add(at, Event::Lease { queue: id });
+        match (of(&self.policies), of(&self.operator_policies)) {
+            (Some(user), Some(operator)) => Some(user.with_operator(&operator)),
+            (user, operator) => user.or(operator),
         }
-        self.with_queue(id, |queue, context| queue.policy_changed(context));
+    }
+
+    fn apply_policies(&mut self, pattern: &str) {
+        let matching = self.names.iter().filter(|(name, _)| matches(pattern, name));
+        let matching: Vec<(Name, QueueId)> =
+            matching.map(|(name, id)| (name.clone(), *id)).collect();
+        for (name, id) in matching {
+            let policy = self.policy_of(&name);
+            let Some(Some(found)) = self.queues.get_mut(id.0 as usize) else {
+                continue;
+            };
+            found.settings =
+                Settings::of(&self.profile, found.kind, &found.arguments, policy.as_ref());
+            if let Some(lease) = found.settings.expires {
+                let at = self.now + lease;
+                found.last_used = self.now;
+                self.agenda.add(at, Event::Lease { queue: id });
+            }
+            self.with_queue(id, |queue, context| queue.policy_changed(context));
+        }
         self.apply();
         self.happen(self.now);
     }
@@ -320,5 +371,13 @@ impl Broker {
             queue.restart(context, killed, lost, undone);
         });
         self.chance = chance;
+    }
+}
+
+/// Whether a policy of this pattern is for a queue.
+fn matches(pattern: &str, queue: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => queue.starts_with(start),
+        None => pattern == queue,
     }
 }

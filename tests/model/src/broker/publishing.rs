@@ -8,7 +8,7 @@ use crate::message::{Message, without};
 use crate::method::Publish;
 use crate::queue::{Publisher, QueueId};
 use crate::size::encoded;
-use crate::{ConnectionId, Frame, Name, Refusal};
+use crate::{ConnectionId, Frame, Name, Refusal, Version};
 use lapin::types::AMQPValue;
 use std::sync::Arc;
 
@@ -162,6 +162,7 @@ impl Broker {
             exchange: publish.exchange.clone(),
             routing_keys,
             blind,
+            unreadable: publish.unreadable && self.profile.version >= Version::V4_0,
             persistent: *properties.delivery_mode() == Some(2),
             expiration: expiration.and_then(|time| time.as_str().parse().ok()),
             body: publish.body.clone(),

@@ -68,12 +68,8 @@ impl Broker {
         connection: Option<ConnectionId>,
     ) -> QueueId {
         let id = QueueId(count(self.queues.len()));
-        let settings = Settings::of(
-            &self.profile,
-            kind,
-            &declare.arguments,
-            self.policies.get(&declare.queue),
-        );
+        let policy = self.policy_of(&declare.queue);
+        let settings = Settings::of(&self.profile, kind, &declare.arguments, policy.as_ref());
         let lease = settings.expires;
         let birth = Birth {
             id,

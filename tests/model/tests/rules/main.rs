@@ -6,3 +6,4 @@ mod kills;
 mod patience;
 mod refusals;
 mod stage;
+mod unseen;

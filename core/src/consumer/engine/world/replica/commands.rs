@@ -25,6 +25,7 @@ pub(in super::super) fn publishing(copy: Copy) -> Method {
         mandatory: copy.mandatory,
         properties: copy.properties,
         body: Arc::from(&b"body"[..]),
+        unreadable: false,
     }))
 }
 
