@@ -494,16 +494,15 @@ impl Client {
 
     async fn examine_for(&self, plan: &Plan, mode: Mode, tries: bool) -> Result<Vec<Finding>> {
         self.same_process()?;
+        if tries {
+            self.0.probes.check(&self.0.addresses, plan).await?;
+        }
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
         let mut lacking = Lacking::default();
         let found = self
             .examined(&mut connection, plan, mode, &mut lacking)
             .await;
-        let mut findings = lacking.or(found);
-        if tries && findings.is_ok() {
-            let tried = self.0.probes.check(&connection, plan).await;
-            findings = tried.and(findings);
-        }
+        let findings = lacking.or(found);
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {

@@ -19,6 +19,7 @@ use tracing::warn;
 use crate::{
     Error, ErrorKind,
     connection::{ANSWER, Connection, OpenChannel},
+    consumer::flaws::{self, Flaw},
 };
 
 /// How long a lane waits for its turn. A wave that is not confirmed in time gives its channel up, so longer waits mean that the broker
@@ -33,7 +34,7 @@ const BELIEVED: Duration = Duration::from_secs(600);
 
 /// What a lane may do to get a channel.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// Take the idle channel of this lane.
     Take(usize),
     Open,
@@ -42,7 +43,7 @@ enum Way {
 
 /// How the channels are shared: the decisions alone.
 #[derive(Debug, Default)]
-struct Queue {
+pub(crate) struct Queue {
     /// Those that wait, in order.
     waiting: VecDeque<u64>,
     tickets: u64,
@@ -50,7 +51,7 @@ struct Queue {
 
 impl Queue {
     /// How `lane` gets a channel. `idle`: the lanes whose channels are free. `room`: how many more may be opened.
-    fn way(&self, lane: usize, ticket: Option<u64>, idle: &[usize], room: usize) -> Way {
+    pub(crate) fn way(&self, lane: usize, ticket: Option<u64>, idle: &[usize], room: usize) -> Way {
         let place = |ticket| self.waiting.iter().position(|waits| *waits == ticket);
         let ahead = ticket.and_then(place).unwrap_or(self.waiting.len());
         let (is_mine, first) = (idle.contains(&lane), idle.first().copied());
@@ -58,10 +59,27 @@ impl Queue {
             _ if ahead >= idle.len() + room => Way::Wait,
             Some(_) if is_mine => Way::Take(lane),
             _ if room > 0 => Way::Open,
+            Some(_) if flaws::has(Flaw::KeepsItsChannel) => Way::Wait,
             Some(other) => Way::Take(other),
             None => Way::Wait,
         }
     }
+
+    /// Takes the last place among those that wait.
+    pub(crate) fn join(&mut self) -> u64 {
+        self.tickets += 1;
+        self.waiting.push_back(self.tickets);
+        self.tickets
+    }
+
+    pub(crate) fn leave(&mut self, ticket: u64) {
+        self.waiting.retain(|waits| *waits != ticket);
+    }
+}
+
+/// The most channels for lanes, on a connection with so many. One is left for the question whether the broker lives.
+pub(crate) fn most_channels(of_connection: usize) -> usize {
+    of_connection.saturating_sub(1).max(1)
 }
 
 #[derive(Default)]
@@ -83,9 +101,9 @@ impl State {
         std::ptr::eq(self.connection.as_ptr(), Arc::as_ptr(connection))
     }
 
-    /// The most channels for lanes. One is left for the question whether the broker lives.
+    /// The most channels for lanes.
     fn most(&self, connection: &Connection) -> usize {
-        let allowed = connection.channels().saturating_sub(1).max(1);
+        let allowed = most_channels(connection.channels());
         let learned = self
             .learned
             .filter(|(_, when)| when.elapsed() < BELIEVED)
@@ -135,11 +153,7 @@ pub(super) struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let ticket = self.ticket;
-        self.channels
-            .state()
-            .queue
-            .waiting
-            .retain(|waits| *waits != ticket);
+        self.channels.state().queue.leave(ticket);
         // It may have been woken for a channel that it no longer wants.
         self.channels.returned.notify_waiters();
     }
@@ -204,10 +218,7 @@ impl ChannelPool {
 
     /// Takes a place among those that wait.
     pub(super) fn turn(&self) -> Turn<'_> {
-        let mut state = self.state();
-        state.queue.tickets += 1;
-        let ticket = state.queue.tickets;
-        state.queue.waiting.push_back(ticket);
+        let ticket = self.state().queue.join();
         Turn {
             channels: self,
             ticket,

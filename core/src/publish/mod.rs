@@ -11,6 +11,8 @@ mod returned;
 mod stall;
 mod wave;
 
+#[cfg(test)]
+pub(crate) use channel_pool::{Queue as ChannelQueue, Way, most_channels};
 pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;

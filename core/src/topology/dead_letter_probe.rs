@@ -28,7 +28,8 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Server,
-    connection::{Connection, Doing, ask, look},
+    connection::{Addresses, Connection, Doing, ask, look},
+    consumer::flaws::{self, Flaw},
 };
 
 /// Numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
@@ -49,6 +50,10 @@ const COUNTS: Duration = Duration::from_secs(3600);
 /// The most work queues whose answers are remembered.
 const REMEMBERED: usize = 1_000;
 
+/// How often a queue that drops a message is tried out, because the answer stops a consumer, and a queue that is this young may lose messages
+/// with its node.
+pub(crate) const TRIES: usize = 2;
+
 /// When the waiting queues of a work queue were last tried out without finding anything. One at a time tries them out.
 type Last = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
@@ -65,12 +70,13 @@ impl DeadLetterProbes {
         Arc::clone(all.entry(queue.to_owned()).or_default())
     }
 
-    /// Tries out whether the waiting queues of `plan` dead-letter at least once as they ask for, unless that was done lately. What cannot be
-    /// found out is taken for granted, as it was before there were probes.
+    /// Tries out whether the waiting queues of `plan` will dead-letter at least once as they ask for, unless that was done lately. What cannot
+    /// be found out is taken for granted, as it was before there were probes. It comes before they are created: on RabbitMQ 3.10, one that was
+    /// created without the feature flag `stream_queue` drops messages for good. It uses a connection of its own, which a refusal may cost.
     ///
     /// # Errors
-    /// [`ErrorKind::StrategyRefused`] if they do not.
-    pub(crate) async fn check(&self, connection: &Connection, plan: &Plan) -> Result<()> {
+    /// [`ErrorKind::StrategyRefused`] if they do not, and those of connecting.
+    pub(crate) async fn check(&self, addresses: &Addresses, plan: &Plan) -> Result<()> {
         let Some(queue) = asks_at_least_once(plan) else {
             return Ok(());
         };
@@ -79,27 +85,75 @@ impl DeadLetterProbes {
         if last.is_some_and(|at| at.elapsed() < COUNTS) {
             return Ok(());
         }
-        // Twice, because the answer stops a consumer, and a queue that is this young may lose messages with its node.
-        for _ in 0..2 {
-            match holds(connection, queue).await {
-                Ok(false) => {}
-                Ok(true) => {
-                    *last = Some(Instant::now());
-                    return Ok(());
-                }
-                Err(why) => {
-                    debug!(queue, %why, "it was not found out whether the broker dead-letters at least once");
-                    *last = Some(Instant::now());
-                    return Ok(());
-                }
+        let connection = Connection::open(addresses, "topology").await?;
+        let answer = keeps(&connection, queue).await;
+        connection.close().await;
+        match answer {
+            Ok(false) => return Err(at_most_once(queue, connection.server())),
+            Ok(true) => {}
+            Err(why) => {
+                debug!(queue, %why, "it was not found out whether the broker dead-letters at least once");
             }
         }
-        Err(at_most_once(queue, connection.server()))
+        *last = Some(Instant::now());
+        Ok(())
+    }
+}
+
+/// Whether one of a few queues like a waiting queue of `queue` holds what it cannot dead-letter.
+///
+/// # Errors
+/// If that was not found out.
+async fn keeps(connection: &Connection, queue: &str) -> Result<bool> {
+    for _ in 0..TRIES {
+        if holds(connection, queue).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a probe does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Publish to its queue, on a new channel.
+    Publish,
+    /// Ask how many messages are ready there.
+    Look,
+    /// Whether the queue held the first message; `None` if that was not found out.
+    Done(Option<bool>),
+}
+
+/// How far a probe is. It begins with [`Next::Publish`].
+#[derive(Debug, Default)]
+pub(crate) struct Probe {
+    published: bool,
+}
+
+impl Probe {
+    /// The broker has taken or refused a message.
+    pub(crate) fn published(&mut self, is_taken: bool) -> Next {
+        match std::mem::replace(&mut self.published, true) {
+            true => Next::Done(Some(!is_taken)),
+            false if is_taken => Next::Look,
+            false => Next::Done(None),
+        }
+    }
+
+    /// So many messages are ready.
+    pub(crate) fn looked(&self, ready: u32) -> Next {
+        match ready {
+            0 => Next::Publish,
+            _ => Next::Look,
+        }
     }
 }
 
 /// The work queue of a plan with waiting queues that ask for at-least-once dead-lettering.
-fn asks_at_least_once(plan: &Plan) -> Option<&str> {
+pub(crate) fn asks_at_least_once(plan: &Plan) -> Option<&str> {
+    if flaws::has(Flaw::TrustsTheArguments) {
+        return None;
+    }
     plan.items.iter().find_map(|item| {
         let work = item.text_argument("x-dead-letter-routing-key")?;
         let asks = item.text_argument("x-dead-letter-strategy") == Some("at-least-once");
@@ -107,7 +161,14 @@ fn asks_at_least_once(plan: &Plan) -> Option<&str> {
     })
 }
 
-fn arguments() -> Arguments {
+/// A name for the queue of a probe.
+pub(crate) fn probe_queue(queue: &str, random: u64) -> String {
+    let number = IMPOSSIBLE.start + random % (IMPOSSIBLE.end - IMPOSSIBLE.start);
+    format!("{queue}.retry.{number}")
+}
+
+/// The arguments of a probe's queue.
+pub(crate) fn probe_arguments(random: u64) -> Arguments {
     let mut arguments = named([
         ("x-queue-type", text("quorum")),
         ("x-message-ttl", Argument::Number(1)),
@@ -116,7 +177,7 @@ fn arguments() -> Arguments {
         ("x-dead-letter-exchange", text("")),
         (
             "x-dead-letter-routing-key",
-            text(format!("{NOWHERE}{:016x}", fastrand::u64(..))),
+            text(format!("{NOWHERE}{random:016x}")),
         ),
     ]);
     arguments.extend(at_least_once());
@@ -128,8 +189,7 @@ fn arguments() -> Arguments {
 /// # Errors
 /// If that was not found out.
 async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
-    let number = fastrand::u64(IMPOSSIBLE);
-    let probe = name(&format!("{queue}.retry.{number}"))?;
+    let probe = name(&probe_queue(queue, fastrand::u64(..)))?;
     match timeout(PATIENCE, tried(connection, probe)).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::new(
@@ -145,21 +205,31 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
         durable: true,
         ..QueueDeclareOptions::default()
     };
+    let arguments = field_table(&probe_arguments(fastrand::u64(..)));
     let declared = channel
         .lapin()
-        .queue_declare(probe.clone(), durable, field_table(&arguments()));
+        .queue_declare(probe.clone(), durable, arguments);
     ask(Doing::Declaring(probe.as_str()), declared).await?;
     let answer = async {
-        if !accepts(connection, &probe).await? {
-            let why = "the broker refused a message to an empty queue";
-            return Err(Error::new(ErrorKind::NotConfirmed, why));
-        }
+        let (mut questions, mut next) = (Probe::default(), Next::Publish);
         let mut pause = Duration::from_millis(2);
-        while look(channel.lapin(), probe.clone()).await?.message_count() > 0 {
-            sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(100));
+        loop {
+            next = match next {
+                Next::Publish => questions.published(accepts(connection, &probe).await?),
+                Next::Look => {
+                    let looked = look(channel.lapin(), probe.clone()).await?;
+                    questions.looked(looked.message_count())
+                }
+                Next::Done(answer) => {
+                    let why = "the broker refused a message to an empty queue";
+                    return answer.ok_or_else(|| Error::new(ErrorKind::NotConfirmed, why));
+                }
+            };
+            if next == Next::Look {
+                sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(100));
+            }
         }
-        accepts(connection, &probe).await.map(|accepts| !accepts)
     };
     let answer = answer.await;
     // If that fails, the queue expires.
@@ -251,6 +321,18 @@ mod tests {
         let mut native = plan_of(QueueType::Quorum);
         native.items.pop();
         assert_eq!(asks_at_least_once(&native), None, "nothing waits");
+    }
+
+    #[test]
+    fn the_answer_to_the_second_message_tells_what_became_of_the_first() {
+        for (second_is_taken, held) in [(true, false), (false, true)] {
+            let mut probe = Probe::default();
+            assert_eq!(probe.published(true), Next::Look);
+            assert_eq!(probe.looked(1), Next::Look);
+            assert_eq!(probe.looked(0), Next::Publish);
+            assert_eq!(probe.published(second_is_taken), Next::Done(Some(held)));
+        }
+        assert_eq!(Probe::default().published(false), Next::Done(None));
     }
 
     #[test]

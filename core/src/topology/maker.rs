@@ -98,13 +98,13 @@ impl Make for Maker {
     }
 
     async fn make(&self, plan: Plan, mode: Mode) -> Result<bool> {
+        if mode == Mode::Apply {
+            self.probes.check(&self.addresses, &plan).await?;
+        }
         let mut is_first = true;
         loop {
             let connection = self.connection().await?;
-            let mut done = apply(&connection, &plan, mode).await;
-            if mode == Mode::Apply && done.is_ok() {
-                done = self.probes.check(&connection, &plan).await.and(done);
-            }
+            let done = apply(&connection, &plan, mode).await;
             let_go(connection).await;
             match done {
                 // A refusal of another queue may have closed the connection.

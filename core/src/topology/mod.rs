@@ -33,6 +33,10 @@ pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
 pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
+#[cfg(test)]
+pub(crate) use dead_letter_probe::{
+    Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+};
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use foreign::lacked;
 pub(crate) use lacking::Lacking;

@@ -36,6 +36,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
     /// The answer of a look for its marker, which came now. Later than [`safe_from`](Self::safe_from) it is not needed, and might be about
     /// a queue that has come back empty since the copies were confirmed: whoever marks that one has known it for as long.
     pub(crate) fn looked(&mut self, is_marked: bool, now: T) {
+        let is_marked = is_marked && !flaws::has(Flaw::ForgetsTheMarker);
         let is_marked = is_marked || flaws::has(Flaw::TrustsTheNew);
         self.is_old |= is_marked && now < self.safe_from();
     }

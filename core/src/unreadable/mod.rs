@@ -7,6 +7,8 @@ mod moving;
 mod suspicion;
 
 pub use self::message::UnreadableMessage;
+#[cfg(test)]
+pub(crate) use self::moving::Moved;
 use self::moving::{MOST_BYTES, Reading};
 pub(crate) use self::{moving::set_aside, suspicion::Suspicion};
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};

@@ -12,6 +12,7 @@ use super::moving::{self, Moved, set_aside};
 use crate::{
     Client, Error, ErrorKind, QueueType, Result,
     connection::{Census, Connection, Count},
+    consumer::flaws::{self, Flaw},
     topology::unreadable_queue,
 };
 
@@ -86,12 +87,12 @@ impl Suspicion {
 
     /// Whether to look before the next connection consumes.
     pub(crate) fn looks(&self) -> bool {
-        self.deaths > 0
+        self.deaths > 0 && !flaws::has(Flaw::DoesNotLook)
     }
 
     /// How many messages to look at, for a consumer with this prefetch. The message was among those that the broker sent. `is_free`: a look
     /// counts as no delivery of the others.
-    fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
+    pub(crate) fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
         let near = near(prefetch);
         if is_free {
             near.max(FAR)
@@ -179,8 +180,9 @@ impl Suspicion {
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    fn after(&self, queue: &str, looked: Result<Moved>, is_classic: bool) -> Result<()> {
+    pub(crate) fn after(&self, queue: &str, looked: Result<Moved>, is_classic: bool) -> Result<()> {
         let why = match looked {
+            _ if flaws::has(Flaw::NeverStops) => return Ok(()),
             Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             // A first one may have had another reason.
             _ if self.deaths < 2 => return Ok(()),

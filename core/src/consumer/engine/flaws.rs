@@ -53,6 +53,21 @@ pub(crate) enum Flaw {
     KeepsItsPlace,
     /// Acknowledges a message whose copy was returned because its queue is away.
     TakesReturnedForStored,
+    /// Does not try out whether the broker dead-letters at least once.
+    TrustsTheArguments,
+    /// Tries it out when the waiting queues are created already.
+    #[cfg(test)]
+    ProbesLast,
+    /// A publishing lane never lets go of its channel, and others get none where the broker allows few.
+    KeepsItsChannel,
+    /// Takes every queue for a young one, also if its marker is bound.
+    ForgetsTheMarker,
+    /// Does not look for a message that the broker cannot deliver.
+    DoesNotLook,
+    /// Consumes on while such a message cannot be moved.
+    NeverStops,
+    /// Keeps messages that no handler has begun.
+    KeepsTheUnstarted,
 }
 
 /// Whether this defect is put back.

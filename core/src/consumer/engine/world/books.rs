@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_model::{Broker, Frame, Method};
 
-use super::{PARKED, Setting, replica::Choice};
+use super::{PARKED, Setting, UNREADABLE, replica::Choice};
 use crate::{
     BasicProperties,
     retry::headers::{self, integer},
@@ -39,10 +39,15 @@ pub(super) enum Kind {
     CrashesOnce,
     /// Succeeds, and came with a forged count of crashes.
     Forged(i64),
+    /// Can be given to no consumer.
+    Unreadable,
 }
 
 impl Kind {
     pub(super) fn choose(random: &mut fastrand::Rng, setting: &Setting) -> Self {
+        if setting.unreadable.is_some() && random.u8(0..8) == 0 {
+            return Self::Unreadable;
+        }
         if setting.suspects && random.u8(0..3) == 0 {
             return Self::Forged(9);
         }
@@ -113,7 +118,11 @@ impl Kind {
     fn may_be_handled(self) -> bool {
         !matches!(
             self,
-            Self::FailsAlways | Self::Parks | Self::Poison | Self::FailsThenKills
+            Self::FailsAlways
+                | Self::Parks
+                | Self::Poison
+                | Self::FailsThenKills
+                | Self::Unreadable
         )
     }
 }
@@ -218,10 +227,12 @@ impl Books {
         }
     }
 
-    /// Every message that exists may be doubled.
+    /// Every message that exists may be doubled: its copy and the original come. If a consumer has just started, it may also keep the
+    /// originals of earlier attempts, whose copies it does not take to be safe yet.
     pub(super) fn all_may_be_doubled(&mut self) {
         for page in self.pages.values_mut() {
-            page.doubles = page.doubles * 2 + 1;
+            let times = page.kind.most_runs().clamp(2, 3);
+            page.doubles = (page.doubles + page.published) * times - page.published;
         }
     }
 
@@ -230,6 +241,11 @@ impl Books {
             page.handled = true;
             page.ends += 1;
         }
+        self.unsettled.remove(&number);
+    }
+
+    /// It was moved out of the way.
+    pub(super) fn set_aside(&mut self, number: u32) {
         self.unsettled.remove(&number);
     }
 
@@ -287,13 +303,9 @@ impl Books {
     }
 
     /// No message ends more often than there can be copies of it. Without returns, none runs more often either.
-    fn nothing_is_there_too_often(
-        &self,
-        parked: &[(u32, String)],
-        quiet: bool,
-    ) -> Result<(), String> {
+    fn nothing_is_there_too_often(&self, ended: &[u32], quiet: bool) -> Result<(), String> {
         for (number, page) in &self.pages {
-            let there = parked.iter().filter(|(parked, _)| parked == number).count();
+            let there = ended.iter().filter(|ended| *ended == number).count();
             let ends = page.ends as usize + there;
             let most = page.doubles + page.published;
             if ends > most as usize || quiet && page.runs > page.kind.most_runs() * most {
@@ -315,8 +327,12 @@ impl Books {
         replayed: bool,
     ) -> Result<(), String> {
         let parked = parked(broker);
+        let unreadable = read_all(broker, UNREADABLE);
+        let unreadable: Vec<_> = unreadable.iter().map(number).collect();
+        let ended = parked.iter().map(|(number, _)| *number).chain(unreadable);
+        let ended: Vec<u32> = ended.collect();
         if !replayed {
-            self.nothing_is_there_too_often(&parked, quiet)?;
+            self.nothing_is_there_too_often(&ended, quiet)?;
         }
         for (number, reason) in &parked {
             let Some(page) = self.pages.get(number) else {
@@ -332,7 +348,7 @@ impl Books {
             }
         }
         for (number, page) in &self.pages {
-            let found = parked.iter().filter(|(parked, _)| parked == number).count();
+            let found = ended.iter().filter(|ended| *ended == number).count();
             let ends = page.ends as usize + found;
             if ends < page.confirmed as usize && !page.dropped && !page.forgiven {
                 return Err(format!("message {number} ({:?}) is lost", page.kind));
@@ -359,21 +375,26 @@ pub(super) fn number(properties: &BasicProperties) -> u32 {
 
 /// The numbers and reasons of the messages in the parking queue.
 fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
+    let all = read_all(broker, PARKED).into_iter();
+    all.map(|properties| {
+        let table = properties.headers().clone().unwrap_or_default();
+        let reason = headers::string(&table, headers::PARKED_REASON);
+        let reason = reason.unwrap_or_else(|| "what the broker says".into());
+        (number(&properties), reason)
+    })
+    .collect()
+}
+
+/// The properties of all messages in a queue, which are not there any more then.
+fn read_all(broker: &mut Broker, queue: &str) -> Vec<BasicProperties> {
     let mut all = Vec::new();
-    let Some(reader) = broker.connect() else {
+    let Some(reader) = broker.connect_amqp10() else {
         return all;
     };
     broker.send(reader, 1, Method::OpenChannel);
     loop {
-        let queue = PARKED.into();
-        broker.send(
-            reader,
-            1,
-            Method::Get {
-                queue,
-                no_ack: true,
-            },
-        );
+        let (queue, no_ack) = (queue.into(), true);
+        broker.send(reader, 1, Method::Get { queue, no_ack });
         let found =
             std::iter::from_fn(|| broker.receive(reader)).find_map(|(_, frame)| match frame {
                 Frame::Got(delivery) => Some(Some(delivery)),
@@ -383,11 +404,6 @@ fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
         let Some(Some(delivery)) = found else {
             return all;
         };
-        let table = delivery.properties.headers().clone().unwrap_or_default();
-        let reason = headers::string(&table, headers::PARKED_REASON);
-        all.push((
-            number(&delivery.properties),
-            reason.unwrap_or_else(|| "what the broker says".into()),
-        ));
+        all.push((*delivery.properties).clone());
     }
 }

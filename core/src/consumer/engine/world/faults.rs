@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{Declare, Policy, QueueType};
 
-use super::{PARKED, QUEUE, Setting, World};
+use super::{Careless, PARKED, QUEUE, Setting, Unreadable, WAITING, World};
 
 /// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,38 @@ impl World {
             };
             self.broker.set_policy(PARKED, Some(policy));
         }
+        if let Some(careless) = self.setting.careless {
+            self.set_overflow(careless, Some(false));
+            let time = Duration::from_secs(self.random.u64(5..40));
+            self.mended_at = Some(self.now + time);
+        }
+    }
+
+    /// Sets a policy on the waiting queues that wins over their own `x-overflow`, or takes it away.
+    fn set_overflow(&mut self, careless: Careless, reject_publish: Option<bool>) {
+        let policy = reject_publish.map(|reject_publish| Policy {
+            reject_publish: Some(reject_publish),
+            ..Policy::default()
+        });
+        match careless {
+            Careless::Policy => self.broker.set_policy(WAITING, policy),
+            Careless::OperatorPolicy => {
+                let set = self.broker.set_operator_policy(WAITING, policy);
+                set.expect("this version takes it");
+            }
+            Careless::FeatureFlag if policy.is_none() => self.broker.enable_stream_queue(),
+            Careless::FeatureFlag => {}
+        }
+    }
+
+    /// Somebody has read why consumers refuse to run.
+    fn mend(&mut self) {
+        if self.mended_at.take_if(|at| *at <= self.now).is_some()
+            && let Some(careless) = self.setting.careless
+        {
+            self.note(|| "waiting queues may dead-letter at least once".into());
+            self.set_overflow(careless, None);
+        }
     }
 
     /// Sets a policy on the work queue: a delivery limit, and a length limit.
@@ -121,6 +153,7 @@ impl World {
 
     /// Alarms end, and there is room again.
     pub(super) fn end_troubles(&mut self) {
+        self.mend();
         let over = |ends: &mut Duration| *ends <= self.now || self.now >= self.faults_until;
         if self.alarm_ends.take_if(over).is_some() {
             self.note(|| "the alarm is over".into());
@@ -160,11 +193,20 @@ impl World {
     }
 
     pub(super) fn do_harm(&mut self) {
-        let pause = match self.setting.long_alarm {
-            true => Duration::from_secs(self.random.u64(240..1_200)),
-            false => Duration::from_millis(self.random.u64(100..4_000)),
+        let setting = &self.setting;
+        let pause = match (setting.long_alarm, setting.crash_loops) {
+            (true, _) => Duration::from_secs(self.random.u64(240..1_200)),
+            (_, true) => Duration::from_millis(self.random.u64(1_000..1_900)),
+            _ => Duration::from_millis(self.random.u64(100..4_000)),
         };
         self.next_fault = self.now + pause;
+        if self.setting.crash_loops {
+            for at in 0..self.replicas.len() {
+                self.hit_waiting(at);
+                self.kill(at);
+            }
+            return;
+        }
         if self.setting.long_alarm && !std::mem::replace(&mut self.was_alarmed, true) {
             return self.raise_alarm();
         }
@@ -264,10 +306,18 @@ impl World {
             pause,
             service_away,
             plain,
+            careless,
+            unreadable,
+            crash_loops,
             ..
         } = self.setting;
         // What is put off without waiting queues keeps its place meanwhile.
-        let is_served = pause.is_none() && !service_away && !plain;
+        let is_served = pause.is_none()
+            && !service_away
+            && !plain
+            && careless.is_none()
+            && unreadable != Some(Unreadable::Stuck)
+            && !crash_loops;
         if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;
         }

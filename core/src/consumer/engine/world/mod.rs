@@ -34,6 +34,27 @@ use crate::{Policy, Strategy, types::AMQPValue};
 
 const QUEUE: &str = "orders";
 const PARKED: &str = "orders.parked";
+const UNREADABLE: &str = "orders.unreadable";
+/// A pattern for waiting queues.
+const WAITING: &str = "orders.retry.*";
+
+/// Why waiting queues would dead-letter at most once, until somebody mends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Careless {
+    /// A policy with `overflow`.
+    Policy,
+    OperatorPolicy,
+    /// The feature flag `stream_queue` is missing, which 3.10 can do without.
+    FeatureFlag,
+}
+
+/// Whether messages that AMQP 0-9-1 cannot carry can be moved out of the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unreadable {
+    Movable,
+    /// The consumers' user lacks a permission until faults stop.
+    Stuck,
+}
 
 /// The setting of a run, besides its seed.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +94,13 @@ pub(super) struct Setting {
     patience: Option<Duration>,
     /// An alarm lasts for longer than the broker's patience with what is not settled.
     long_alarm: bool,
+    /// How many channels a connection may have, if there is a limit.
+    channels: Option<u16>,
+    careless: Option<Careless>,
+    /// Some messages come over AMQP 1.0 with types that AMQP 0-9-1 lacks.
+    unreadable: Option<Unreadable>,
+    /// Replicas are killed within two seconds of each start, when their queues are old and marked.
+    crash_loops: bool,
     faults: Faults,
 }
 
@@ -121,6 +149,8 @@ struct World {
     was_alarmed: bool,
     next_publish: Duration,
     broker_returns: Option<Duration>,
+    /// When the waiting queues can dead-letter at least once.
+    mended_at: Option<Duration>,
     /// When replicas notice that the broker is gone, if it went without a word.
     noticed_at: Option<Duration>,
     /// Until when the broker does not read from publishers, and until when the work queue is full.
@@ -136,7 +166,7 @@ struct World {
 /// unsettled delivery is taken back after thirty.
 const BOUND: Duration = Duration::from_secs(4 * 3600);
 const MOST_STEPS: u64 = 2_000_000;
-const TRACE: usize = 100;
+const TRACE: usize = 20000;
 
 impl Setting {
     /// How long the end may take: each attempt may fail as the probe that renews a pause.
@@ -184,7 +214,12 @@ impl World {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
-        let mut broker = Broker::new(Profile::new(setting.version), chance);
+        let profile = Profile {
+            channel_max: setting.channels,
+            stream_queue: setting.careless != Some(Careless::FeatureFlag),
+            ..Profile::new(setting.version)
+        };
+        let mut broker = Broker::new(profile, chance);
         let _ = broker.make_queue(&setting.work_queue());
         if setting.patience.is_some() {
             broker.set_consumer_timeout(setting.patience);
@@ -194,6 +229,13 @@ impl World {
         }
         if setting.faults.full_parking {
             let _ = broker.make_queue(&faults::full_parking());
+        }
+        let mut markers = BTreeMap::new();
+        if setting.crash_loops {
+            for declare in replica::declarations(&setting) {
+                let _ = broker.make_queue(&declare);
+                markers.insert(declare.queue.to_string(), broker.now());
+            }
         }
         // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
@@ -221,7 +263,7 @@ impl World {
             setting,
             broker,
             replicas,
-            markers: BTreeMap::new(),
+            markers,
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),
@@ -233,6 +275,7 @@ impl World {
             published: 0,
             books: Books::default(),
             broker_returns: None,
+            mended_at: None,
             noticed_at: None,
             alarm_ends: None,
             taken_in_alarm: 0,
@@ -298,6 +341,7 @@ impl World {
             && self.operators.iter().all(Operator::is_away)
             && self.broker.is_running()
             && self.service_is_idle()
+            && self.mended_at.is_none()
             && [QUEUE].into_iter().all(|queue| {
                 self.broker
                     .queue_view(queue)
@@ -339,6 +383,7 @@ impl World {
         let mut next = vec![
             self.broker.next_event_at(),
             self.broker_returns,
+            self.mended_at,
             self.noticed_at,
             self.alarm_ends,
             self.cap_ends,

@@ -79,7 +79,8 @@ impl World {
             properties = properties.with_priority(9);
         }
         let to = self.queue_for_a_delay().unwrap_or_else(|| QUEUE.into());
-        let message = Publish::to_queue(&to, *b"body").with(properties);
+        let mut message = Publish::to_queue(&to, *b"body").with(properties);
+        message.unreadable = kind == Kind::Unreadable;
         // Without an id, two messages can be completely equal, and are still two messages.
         if is_alike {
             self.note(|| format!("another {number} is published"));

@@ -6,12 +6,29 @@ use retryrmq_model::{QueueType, Version};
 
 use super::{
     super::flaws::{self, Flaw},
-    Broken, Faults, Setting, World,
+    Broken, Careless, Faults, Setting, Unreadable, World,
 };
 use crate::Strategy;
 
 fn setting(seed: u64) -> Setting {
     possible(chosen(seed))
+}
+
+/// The same, with what a client does not see now and then.
+fn unseen(seed: u64) -> Setting {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0dd);
+    let setting = Setting {
+        channels: (random.u8(..) < 64).then(|| random.u16(3..7)),
+        ..chosen(seed)
+    };
+    let kind = match random.u8(0..16) {
+        0 => careless,
+        1 => movable,
+        2 => stuck,
+        3 => crash_looping,
+        _ => possible,
+    };
+    kind(setting)
 }
 
 fn chosen(seed: u64) -> Setting {
@@ -47,6 +64,10 @@ fn chosen(seed: u64) -> Setting {
         plain: false,
         patience: None,
         long_alarm: false,
+        channels: None,
+        careless: None,
+        unreadable: None,
+        crash_loops: false,
         faults,
     }
 }
@@ -124,6 +145,14 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
                 pause: None,
                 ..from
             },
+            Setting {
+                channels: None,
+                ..from
+            },
+            Setting {
+                unreadable: None,
+                ..from
+            },
             without(|faults| faults.cuts = false),
             without(|faults| faults.kills = false),
             without(|faults| faults.stops = false),
@@ -159,7 +188,7 @@ fn play(from: u64, is_enough: impl Fn(u64, Duration) -> bool) {
     let (mut steps, mut seeds) = (0, 0);
     while !is_enough(seeds, began.elapsed()) {
         let seed = from + seeds;
-        match run(seed, setting(seed)) {
+        match run(seed, unseen(seed)) {
             Ok(more) => steps += more,
             Err(broken) => fail(broken),
         }
@@ -187,7 +216,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn every_promise_holds_whatever_happens() {
     if let Some(seed) = number("RETRYRMQ_SIMULATE_SEED") {
-        if let Err(broken) = run(seed, setting(seed)) {
+        if let Err(broken) = run(seed, unseen(seed)) {
             fail(broken);
         }
         return;
@@ -506,10 +535,119 @@ fn a_handler_that_hangs_keeps_nobody_from_running() {
     hold(150, hung);
 }
 
+/// A broker whose waiting queues dead-letter at most once, until somebody mends it.
+fn careless(setting: Setting) -> Setting {
+    let careless = match setting.version {
+        Version::V3_10 if setting.messages.is_multiple_of(2) => Careless::FeatureFlag,
+        Version::V3_10 => Careless::Policy,
+        _ if setting.messages.is_multiple_of(2) => Careless::OperatorPolicy,
+        _ => Careless::Policy,
+    };
+    possible(Setting {
+        careless: Some(careless),
+        waiting: QueueType::Quorum,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        // Nobody can try it out during an alarm.
+        faults: Faults {
+            broker: true,
+            alarms: false,
+            tidying: true,
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn nothing_is_lost_where_the_broker_would_dead_letter_at_most_once() {
+    hold(100, careless);
+}
+
+/// A connection that may have few channels: fewer than there are queues to copy to.
+fn narrow(setting: Setting) -> Setting {
+    possible(Setting {
+        channels: Some(3),
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        ..setting
+    })
+}
+
+#[test]
+fn copies_share_the_channels_that_there_are() {
+    hold(100, narrow);
+}
+
+/// Messages that no consumer can be given. Each counts for the queue when it costs a connection, and connections are not lost otherwise.
+fn odd(setting: Setting, unreadable: Unreadable) -> Setting {
+    let version = match setting.version {
+        Version::V3_10 => Version::V4_0,
+        version => version,
+    };
+    possible(Setting {
+        version,
+        unreadable: Some(unreadable),
+        // It would go with the connection of its last consumer.
+        auto_delete: false,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            delivery_limit: false,
+            full_parking: false,
+            ..setting.faults
+        },
+        ..setting
+    })
+}
+
+fn movable(setting: Setting) -> Setting {
+    odd(setting, Unreadable::Movable)
+}
+
+#[test]
+fn what_cannot_be_delivered_is_moved_out_of_the_way() {
+    hold(150, movable);
+}
+
+fn stuck(setting: Setting) -> Setting {
+    let faults = setting.faults.quiet();
+    odd(Setting { faults, ..setting }, Unreadable::Stuck)
+}
+
+#[test]
+fn what_cannot_be_delivered_or_moved_is_not_dropped() {
+    hold(100, stuck);
+}
+
+/// Replicas that live for less than two seconds.
+fn crash_looping(setting: Setting) -> Setting {
+    possible(Setting {
+        crash_loops: true,
+        replicas: setting.replicas.min(2),
+        waiting: QueueType::Quorum,
+        strategy: Strategy::RetryQueues,
+        operators: 0,
+        faults: Faults {
+            kills: true,
+            delivery_limit: false,
+            full_parking: false,
+            ..setting.faults.quiet()
+        },
+        ..setting
+    })
+}
+
+#[test]
+fn crash_loops_do_not_multiply_messages() {
+    hold(100, crash_looping);
+}
+
 #[test]
 fn the_same_seed_plays_the_same_run() {
     for seed in 0..20 {
-        let steps = || run(seed, setting(seed)).map_err(|broken| broken.to_string());
+        let steps = || run(seed, unseen(seed)).map_err(|broken| broken.to_string());
         assert_eq!(steps(), steps());
     }
 }
@@ -544,6 +682,13 @@ fn defects_that_are_put_back_are_found() {
         Flaw::TakesReturnedForStored,
         Flaw::PutsBackDeferred,
         Flaw::KeepsItsPlace,
+        Flaw::TrustsTheArguments,
+        Flaw::ProbesLast,
+        Flaw::KeepsItsChannel,
+        Flaw::ForgetsTheMarker,
+        Flaw::DoesNotLook,
+        Flaw::NeverStops,
+        Flaw::KeepsTheUnstarted,
     ] {
         let setting = |seed| match flaw {
             Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
@@ -562,7 +707,25 @@ fn defects_that_are_put_back_are_found() {
             Flaw::TakesReturnedForStored => served_late(setting(seed)),
             Flaw::PutsBackDeferred => plain(setting(seed)),
             Flaw::KeepsItsPlace => refused(setting(seed)),
-            Flaw::ForgetsTheTimeout => possible(impatient(setting(seed))),
+            Flaw::TrustsTheArguments => careless(setting(seed)),
+            // From 4.0 on a queue changes when its policy does.
+            Flaw::ProbesLast => careless(Setting {
+                version: Version::V3_10,
+                messages: 50,
+                ..setting(seed)
+            }),
+            Flaw::KeepsItsChannel => narrow(setting(seed)),
+            Flaw::ForgetsTheMarker => crash_looping(setting(seed)),
+            // A classic queue would keep it for ever.
+            Flaw::DoesNotLook => Setting {
+                work: QueueType::Quorum,
+                ..movable(setting(seed))
+            },
+            Flaw::NeverStops => Setting {
+                work: QueueType::Quorum,
+                ..stuck(setting(seed))
+            },
+            Flaw::ForgetsTheTimeout | Flaw::KeepsTheUnstarted => possible(impatient(setting(seed))),
             Flaw::ConsumesOn => counted(setting(seed)),
             Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {

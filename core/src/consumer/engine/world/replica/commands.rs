@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, World, books::number},
-    Unconfirmed, lost,
+    super::{PARKED, QUEUE, World},
+    lost,
 };
 use crate::{
     Error, ErrorKind,
@@ -114,34 +114,8 @@ impl World {
             let too_large = Error::new(ErrorKind::TooLarge, "the broker takes no message so large");
             return self.answer_copy(at, token, Err(too_large));
         }
-        if self.replicas[at].is_blocked {
-            return self.hold_up(at, token, copy);
-        }
-        if self.replicas[at].publishing.connection.is_none() {
-            let Some(id) = self.broker.connect() else {
-                self.answer_copy(at, token, Err(lost()));
-                return;
-            };
-            let line = &mut self.replicas[at].publishing;
-            line.connection = Some(id);
-            line.written.push_back((1, Method::OpenChannel));
-            line.written.push_back((1, Method::SelectConfirms));
-            self.replicas[at].publishes = 0;
-        }
-        let replica = &mut self.replicas[at];
-        replica.publishes += 1;
-        let age = replica.ages.get(&copy.routing_key);
-        let unconfirmed = Unconfirmed {
-            token,
-            queue: copy.routing_key.clone(),
-            number: number(&copy.properties),
-            safe_from: age
-                .map(|age| age.safe_from())
-                .filter(|safe| *safe > self.now),
-        };
-        replica.unconfirmed.insert(replica.publishes, unconfirmed);
-        let written = &mut replica.publishing.written;
-        written.push_back((1, publishing(copy)));
+        self.hold_up(at, token, copy);
+        self.serve_lanes(at);
     }
 
     pub(super) fn answer_copy(

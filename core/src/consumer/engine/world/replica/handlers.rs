@@ -24,6 +24,7 @@ impl World {
             |(other, replica): (usize, &Replica)| other != at && !replica.running.is_empty();
         if self.setting.single_active
             && self.setting.faults.are_none()
+            && !self.setting.refused
             && self.replicas.iter().enumerate().any(elsewhere)
         {
             return Err(format!("replica {at} runs beside the active one"));

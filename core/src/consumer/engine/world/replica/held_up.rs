@@ -1,4 +1,5 @@
-//! Copies that wait because the broker does not read from publishers. They were not sent yet, and can be withdrawn.
+//! Copies that wait because the broker does not read from publishers, or because all channels are in use. They were not sent yet, and can be
+//! withdrawn.
 
 use std::time::Duration;
 
@@ -8,10 +9,13 @@ use crate::consumer::{
     engine::{Copy, LONGEST_KEPT},
 };
 
+/// A message is acknowledged within this time when its copy is safe.
+const PROMPTLY: Duration = Duration::from_millis(500);
+
 /// A copy that was not sent to the broker yet.
 pub(super) struct HeldUp {
-    token: Token,
-    copy: Copy,
+    pub(super) token: Token,
+    pub(super) copy: Copy,
     since: Duration,
     /// Its original was taken from its consumer and comes again, so there may be two of it.
     original_comes_again: bool,
@@ -43,9 +47,7 @@ impl World {
     /// The broker reads again, or another connection is tried.
     pub(super) fn send_what_was_held_up(&mut self, at: usize) {
         self.replicas[at].is_blocked = false;
-        for HeldUp { token, copy, .. } in std::mem::take(&mut self.replicas[at].held_up) {
-            self.publish_copy(at, token, copy);
-        }
+        self.serve_lanes(at);
     }
 
     /// A copy is no longer wanted.
@@ -69,7 +71,13 @@ impl World {
     pub(super) fn comes_again(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
         let (books, now) = (&mut self.books, self.now);
+        let crash_loops = self.setting.crash_loops;
         for (_, number) in std::mem::take(&mut replica.with_us) {
+            // Nothing keeps it from acknowledging what is stored in an old queue.
+            let is_kept = |stored: &Duration| crash_loops && *stored + PROMPTLY < now;
+            if replica.stored.get(&number).is_some_and(is_kept) {
+                continue;
+            }
             books.may_be_doubled(number);
             let mut copies = replica.held_up.iter_mut();
             let copy = copies.find(|copy| !copy.original_comes_again && copy.number() == number);

@@ -6,7 +6,7 @@ use retryrmq_model::{Broker, Method};
 
 use super::{
     super::{PARKED, QUEUE, World},
-    Line, Replica, Side,
+    Line, Replica, Side, lost,
     plan::{consumer, declarations},
 };
 use crate::{
@@ -56,7 +56,11 @@ impl World {
 
     /// Checks the topology on a connection of its own, and opens a channel.
     pub(super) fn open(&mut self, at: usize, session: u64) -> Result<(), String> {
-        let opened = self.topology(at) && self.connect(at);
+        let is_late = flaws::has(Flaw::ProbesLast);
+        let opened = (is_late || self.may_rely_on_the_broker(at))
+            && self.topology(at)
+            && (!is_late || self.may_rely_on_the_broker(at))
+            && self.connect(at);
         if !opened {
             if session == 1 {
                 // A consumer that cannot subscribe ends, and is started again.
@@ -67,7 +71,22 @@ impl World {
             let error = Error::new(ErrorKind::Unreachable, "the broker is away");
             return self.tell(at, Input::OpenFailed { session, error });
         }
+        match self.begin_look(at, session) {
+            Ok(true) => self.consume(at, session),
+            Ok(false) => Ok(()),
+            Err(error) => self.tell(at, Input::OpenFailed { session, error }),
+        }
+    }
+
+    /// Opens a channel.
+    pub(super) fn consume(&mut self, at: usize, session: u64) -> Result<(), String> {
+        if !self.connect(at) {
+            let error = lost();
+            return self.tell(at, Input::OpenFailed { session, error });
+        }
+        let now = self.now;
         let replica = &mut self.replicas[at];
+        replica.opened = now;
         replica.session = session;
         replica.channel += 1;
         replica.syncs.clear();
@@ -190,6 +209,9 @@ impl World {
     pub(super) fn bury(&mut self, at: usize) {
         self.comes_again(at);
         self.hit_running(at);
+        if let Some(look) = self.replicas[at].look.take() {
+            self.break_look_off(&look);
+        }
         for side in [Side::Consuming, Side::Publishing] {
             if let Some(id) = self.replicas[at].line(side).connection.take() {
                 self.broker.cut(id);

@@ -3,8 +3,11 @@
 mod commands;
 mod handlers;
 mod held_up;
+mod lanes;
 mod life;
+mod look;
 mod plan;
+mod probe;
 mod wire;
 
 use std::{
@@ -17,7 +20,7 @@ use retryrmq_model::{Broker, ConnectionId, Method};
 pub(super) use commands::publishing;
 pub(super) use plan::{consumer, declarations};
 
-use self::held_up::HeldUp;
+use self::{held_up::HeldUp, lanes::Lanes, look::Look};
 use super::{
     World,
     books::{Kind, number},
@@ -29,6 +32,7 @@ use crate::{
         engine::{Commands, Engine, Input, Now},
     },
     topology::QueueAge,
+    unreadable::Suspicion,
 };
 
 /// What can happen to a replica now.
@@ -92,9 +96,9 @@ pub(super) struct Replica {
     with_us: BTreeMap<u64, u32>,
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
-    /// Unconfirmed publishes, by their number on the channel.
-    unconfirmed: BTreeMap<u64, Unconfirmed>,
-    publishes: u64,
+    /// Unconfirmed publishes, by their channel and number.
+    unconfirmed: BTreeMap<(u16, u64), Unconfirmed>,
+    lanes: Lanes,
     /// Whether the broker does not read from the publishing connection; and the copies that wait for that.
     is_blocked: bool,
     held_up: Vec<HeldUp>,
@@ -109,6 +113,15 @@ pub(super) struct Replica {
     closing: bool,
     /// How often the broker ran out of patience.
     timeouts: u32,
+    /// Whether it knows that waiting queues dead-letter at least once.
+    has_probed: bool,
+    /// When copies were stored of messages that came here last.
+    stored: BTreeMap<u32, Duration>,
+    /// What it thinks of its queue, when its channel was opened, and how often it has moved messages.
+    suspicion: Suspicion,
+    opened: Duration,
+    moves: u64,
+    look: Option<Look>,
 }
 
 impl Replica {
@@ -127,7 +140,7 @@ impl Replica {
             inbox: VecDeque::new(),
             running: Vec::new(),
             unconfirmed: BTreeMap::new(),
-            publishes: 0,
+            lanes: Lanes::default(),
             is_blocked: false,
             held_up: Vec::new(),
             returned: Vec::new(),
@@ -137,6 +150,12 @@ impl Replica {
             starts: Some(Duration::ZERO),
             closing: false,
             timeouts: 0,
+            has_probed: false,
+            stored: BTreeMap::new(),
+            suspicion: Suspicion::default(),
+            opened: Duration::ZERO,
+            moves: 0,
+            look: None,
         }
     }
 
@@ -174,6 +193,7 @@ impl Replica {
             self.opens.map(|(_, at)| at),
             self.starts,
             self.marks,
+            self.look.as_ref().map(Look::until),
         ]
         .into_iter()
         .flatten()
@@ -216,7 +236,7 @@ impl World {
     /// A method of a replica arrives at the broker.
     fn arrives(&mut self, at: usize, side: Side, id: ConnectionId, channel: u16, method: Method) {
         let replica = &mut self.replicas[at];
-        if side == Side::Consuming && channel == replica.channel {
+        if side == Side::Consuming && channel == replica.channel && self.broker.is_open(id) {
             replica.settles(&method);
         }
         self.broker.send(id, channel, method);
@@ -242,7 +262,7 @@ impl World {
                     Some((channel, frame)) if side == Side::Consuming => {
                         self.consumer_hears(at, channel, frame)
                     }
-                    Some((_, frame)) => self.publisher_of_copies_hears(at, frame),
+                    Some((channel, frame)) => self.publisher_of_copies_hears(at, channel, &frame),
                 }
             }
             Choice::Begins(at) => self.begin(at),
@@ -260,6 +280,10 @@ impl World {
         if let Some((session, _)) = replica.opens.filter(|(_, opens)| *opens <= self.now) {
             replica.opens = None;
             self.open(at, session)?;
+        }
+        let is_over = |look: &mut Look| look.until() <= self.now;
+        if let Some(look) = self.replicas[at].look.take_if(is_over) {
+            self.end_look(at, look)?;
         }
         while let Some(place) = self.replicas[at]
             .running

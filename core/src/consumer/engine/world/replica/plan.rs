@@ -3,7 +3,7 @@
 use retryrmq_model::{Declare, QueueType};
 
 use super::super::{QUEUE, Setting};
-use crate::{Argument, Consumer, Item, Missing, Pause, Strategy};
+use crate::{Argument, Arguments, Consumer, Item, Missing, Pause, Strategy};
 
 pub(in super::super) fn consumer(setting: &Setting) -> Consumer {
     let consumer = Consumer::new(QUEUE)
@@ -58,20 +58,21 @@ fn planned(setting: &Setting) -> Vec<Declare> {
             } => None,
             Item::Queue {
                 name, arguments, ..
-            } => {
-                let mut declare = Declare::passive(&name);
-                (declare.passive, declare.durable) = (false, true);
-                Some(
-                    arguments
-                        .into_iter()
-                        .fold(declare, |declare, (name, value)| match value {
-                            Argument::Text(text) => declare.with(&name, &text),
-                            Argument::Flag(_) => unreachable!("no queue of a plan has a flag"),
-                            Argument::Number(number) => declare.with_number(&name, number),
-                        }),
-                )
-            }
+            } => Some(declared(&name, arguments)),
             Item::Exchange { .. } | Item::Binding { .. } => None,
         })
         .collect()
+}
+
+/// The declaration of a durable queue.
+pub(super) fn declared(name: &str, arguments: Arguments) -> Declare {
+    let mut declare = Declare::passive(name);
+    (declare.passive, declare.durable) = (false, true);
+    arguments
+        .into_iter()
+        .fold(declare, |declare, (name, value)| match value {
+            Argument::Text(text) => declare.with(&name, &text),
+            Argument::Flag(_) => unreachable!("no queue of a plan has a flag"),
+            Argument::Number(number) => declare.with_number(&name, number),
+        })
 }

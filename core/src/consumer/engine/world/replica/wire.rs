@@ -39,6 +39,7 @@ impl World {
                 self.books.may_be_doubled(number);
             }
             self.replicas[at].with_us.insert(delivery.tag, number);
+            self.replicas[at].stored.remove(&number);
         }
         if matches!(
             frame,
@@ -84,10 +85,18 @@ impl World {
                     let said = lapin::ErrorKind::ProtocolError(said);
                     refusal(&Doing::Consuming("orders"), said.into())
                 });
+                self.suspect(at, false);
                 Input::Lost { session, why }
             }
-            Frame::CloseConnection(_) => {
+            Frame::CloseConnection(why) => {
                 self.replicas[at].consuming = Line::default();
+                let by_error = why.code == 541;
+                if by_error {
+                    self.note(|| format!("replica {at} loses its connection: {}", why.text));
+                    self.hit_waiting(at);
+                    self.hit_running(at);
+                }
+                self.suspect(at, by_error);
                 Input::Lost { session, why: None }
             }
             _ => return Ok(()),
@@ -112,10 +121,18 @@ impl World {
         ended && !(setting.hangs || setting.long_alarm || faults.poison)
     }
 
+    /// A channel is lost.
+    fn suspect(&mut self, at: usize, by_error: bool) {
+        let replica = &mut self.replicas[at];
+        let lived = self.now.saturating_sub(replica.opened);
+        replica.suspicion.lost(by_error, lived, replica.moves);
+    }
+
     pub(super) fn publisher_of_copies_hears(
         &mut self,
         at: usize,
-        frame: Frame,
+        channel: u16,
+        frame: &Frame,
     ) -> Result<(), String> {
         let replica = &mut self.replicas[at];
         match frame {
@@ -128,9 +145,11 @@ impl World {
                 Ok(())
             }
             Frame::Confirm { publish, stored } => {
-                let Some(unconfirmed) = replica.unconfirmed.remove(&publish) else {
+                let stored = *stored;
+                let Some(unconfirmed) = replica.unconfirmed.remove(&(channel, *publish)) else {
                     return Ok(());
                 };
+                let is_free = replica.lanes.confirmed(channel);
                 let Unconfirmed {
                     token,
                     queue,
@@ -155,6 +174,7 @@ impl World {
                     if what.0 == PARKED {
                         self.books.parked(number);
                     }
+                    replica.stored.insert(number, self.now);
                     Ok(safe_from)
                 } else {
                     Err(Error::new(
@@ -162,6 +182,9 @@ impl World {
                         "the broker did not take it",
                     ))
                 };
+                if is_free {
+                    self.serve_lanes(at);
+                }
                 self.tell(at, Input::Copied { token, stored })
             }
             Frame::CloseConnection(_) | Frame::CloseChannel(_) => {
@@ -189,6 +212,7 @@ impl World {
         self.comes_again(at);
         self.hit_waiting(at);
         self.hit_running(at);
+        self.suspect(at, false);
         let session = self.replicas[at].session;
         let _ = self.tell(at, Input::Lost { session, why: None });
     }
@@ -217,6 +241,7 @@ impl World {
         let line = std::mem::take(&mut replica.publishing);
         let Some(id) = line.connection else { return };
         replica.returned.clear();
+        replica.lanes.lost();
         let unconfirmed = std::mem::take(&mut replica.unconfirmed);
         self.note(|| format!("replica {at}: the publishing connection is cut"));
         self.broker.cut(id);

@@ -1,0 +1,171 @@
+//! How a replica looks for messages that the broker cannot deliver, and moves them. A real one speaks AMQP 1.0 then, which is not simulated:
+//! what it would see, publish and accept is done on the model. When to look, how far, and what follows is decided by the same functions.
+
+use std::time::Duration;
+
+use retryrmq_model::{ConnectionId, Consume, Declare, Frame, Method, Publish, Version};
+
+use super::{
+    super::{QUEUE, UNREADABLE, Unreadable, World, books::number},
+    plan::declared,
+};
+use crate::{
+    Error, ErrorKind, Item, Result,
+    consumer::engine::Input,
+    topology::{SAFE_AGE, unreadable},
+    unreadable::Moved,
+};
+
+/// Messages on their way out of the queue.
+pub(super) struct Look {
+    connection: ConnectionId,
+    session: u64,
+    /// The tags of what is moved, with their numbers.
+    meant: Vec<(u64, u32)>,
+    /// When the originals are removed.
+    until: Duration,
+}
+
+impl Look {
+    pub(super) fn until(&self) -> Duration {
+        self.until
+    }
+}
+
+fn moved(count: usize) -> Moved {
+    Moved {
+        causes: vec!["it has a type that AMQP 0-9-1 lacks".to_owned(); count],
+        is_partial: false,
+    }
+}
+
+impl World {
+    /// Looks before a channel is opened. Returns `Ok` if that can be opened now.
+    pub(super) fn begin_look(&mut self, at: usize, session: u64) -> Result<bool> {
+        let suspicion = self.replicas[at].suspicion.clone();
+        if !suspicion.looks() {
+            return Ok(true);
+        }
+        if self.setting.unreadable == Some(Unreadable::Stuck) && !self.harm_has_stopped {
+            let refused = Error::new(ErrorKind::AccessRefused, "access refused");
+            return suspicion.after(QUEUE, Err(refused), false).map(|()| true);
+        }
+        let Some(connection) = self.broker.connect_amqp10() else {
+            return Err(super::lost());
+        };
+        let is_free = self.setting.version >= Version::V4_3;
+        let most = suspicion.looks_at(self.setting.prefetch, is_free);
+        let prefetch = u16::try_from(most).unwrap_or(u16::MAX);
+        for method in [
+            Method::OpenChannel,
+            Method::SelectConfirms,
+            Method::Qos { prefetch },
+            Method::Consume(Consume::new(QUEUE, "look")),
+        ] {
+            self.broker.send(connection, 1, method);
+        }
+        let mut found = Vec::new();
+        while let Some((_, frame)) = self.broker.receive(connection) {
+            if let Frame::Deliver(delivery) = frame {
+                // It comes again after the look, as after a crash.
+                self.books.hit(number(&delivery.properties));
+                if delivery.unreadable {
+                    found.push(delivery);
+                }
+            }
+        }
+        // Nothing comes that was not asked for.
+        let tag = "look".into();
+        self.broker.send(connection, 1, Method::Cancel { tag });
+        if !found.is_empty() {
+            let queue_type = match self.setting.waiting {
+                retryrmq_model::QueueType::Classic => crate::QueueType::Classic,
+                retryrmq_model::QueueType::Quorum => crate::QueueType::Quorum,
+            };
+            if let Item::Queue {
+                name, arguments, ..
+            } = unreadable(QUEUE, queue_type)
+            {
+                let declare = Method::Declare(Box::new(declared(&name, arguments)));
+                self.broker.send(connection, 1, declare);
+            }
+        }
+        let mut meant = Vec::new();
+        for delivery in found {
+            let properties = (*delivery.properties).clone();
+            let copy = Publish::to_queue(UNREADABLE, delivery.body).with(properties);
+            let copy = Method::Publish(Box::new(copy.unreadable()));
+            self.broker.send(connection, 1, copy);
+            meant.push((delivery.tag, number(&delivery.properties)));
+        }
+        let moves = !meant.is_empty();
+        let look = Look {
+            connection,
+            session,
+            meant,
+            until: self.now + if moves { SAFE_AGE } else { Duration::ZERO },
+        };
+        self.replicas[at].look = Some(look);
+        Ok(false)
+    }
+
+    /// The copies are safe, or the connection was lost.
+    pub(super) fn end_look(&mut self, at: usize, look: Look) -> std::result::Result<(), String> {
+        let looked = self.remove_originals(at, &look);
+        let suspicion = self.replicas[at].suspicion.clone();
+        let session = look.session;
+        match suspicion.after(QUEUE, looked, false) {
+            Ok(()) => self.consume(at, session),
+            Err(error) => self.tell(at, Input::OpenFailed { session, error }),
+        }
+    }
+
+    fn remove_originals(&mut self, at: usize, look: &Look) -> Result<Moved> {
+        let connection = look.connection;
+        let frames = std::iter::from_fn(|| self.broker.receive(connection));
+        let stored =
+            frames.filter(|(_, frame)| matches!(frame, Frame::Confirm { stored: true, .. }));
+        if stored.count() < look.meant.len() || !self.broker.is_open(connection) {
+            self.break_look_off(look);
+            return Err(super::lost());
+        }
+        for (tag, number) in &look.meant {
+            let (tag, multiple) = (*tag, false);
+            self.broker
+                .send(connection, 1, Method::Ack { tag, multiple });
+            self.note(|| format!("replica {at} has moved {number} out of the way"));
+        }
+        // During an alarm the broker may not have read that, because this connection has published.
+        let sync = Method::Declare(Box::new(Declare::passive(QUEUE)));
+        self.broker.send(connection, 1, sync);
+        let mut frames = std::iter::from_fn(|| self.broker.receive(connection));
+        if !frames.any(|(_, frame)| matches!(frame, Frame::Declared { .. })) {
+            self.break_look_off(look);
+            return Err(super::lost());
+        }
+        for (_, number) in &look.meant {
+            self.books.set_aside(*number);
+        }
+        if self.setting.version >= Version::V4_3 {
+            // There a look is no delivery.
+            let (tag, multiple, requeue) = (0, true, true);
+            let back = Method::Nack {
+                tag,
+                multiple,
+                requeue,
+            };
+            self.broker.send(connection, 1, back);
+        }
+        self.broker.cut(connection);
+        self.replicas[at].moves += u64::from(!look.meant.is_empty());
+        Ok(moved(look.meant.len()))
+    }
+
+    /// Originals and copies may both be there.
+    pub(super) fn break_look_off(&mut self, look: &Look) {
+        self.broker.cut(look.connection);
+        for (_, number) in &look.meant {
+            self.books.may_be_doubled(*number);
+        }
+    }
+}
