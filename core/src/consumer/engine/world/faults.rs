@@ -128,7 +128,12 @@ impl World {
         let limited = self.setting.faults.delivery_limit && quorum;
         let policy = Policy {
             delivery_limit: limited.then_some(5),
-            max_length: capped.then_some(3),
+            // No room at all shows best what becomes of dead letters that find none.
+            max_length: capped.then_some(if self.setting.careless.is_some() {
+                0
+            } else {
+                3
+            }),
             reject_publish: capped.then_some(true),
             ..Policy::default()
         };
@@ -168,7 +173,9 @@ impl World {
 
     /// What an operator does to the work queue.
     fn tidy(&mut self) {
-        match self.random.u8(0..3) {
+        // What may have been purged may be lost, which would hide what is lost by a careless broker.
+        let deeds = if self.setting.careless.is_some() { 2..3 } else { 0..3 };
+        match self.random.u8(deeds) {
             0 => {
                 self.note(|| "the work queue is purged".into());
                 self.books.forgive();

@@ -165,8 +165,10 @@ struct World {
 /// How long the end may take once the faults have ended. A dead letter that could not be stored is tried again after three minutes, and an
 /// unsettled delivery is taken back after thirty.
 const BOUND: Duration = Duration::from_secs(4 * 3600);
+/// How far replicas start from each other whose broker dies young.
+const APART: Duration = Duration::from_millis(200);
 const MOST_STEPS: u64 = 2_000_000;
-const TRACE: usize = 20000;
+const TRACE: usize = 100;
 
 impl Setting {
     /// How long the end may take: each attempt may fail as the probe that renews a pause.
@@ -240,16 +242,26 @@ impl World {
         // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
         // A message that is to be held up must have failed before.
-        let first_fault = match setting.long_alarm {
-            true => Duration::from_millis(random.u64(5_000..30_000)),
-            false => Duration::from_millis(random.u64(300..4_000)),
-        };
+        let first_fault = Duration::from_millis(match (setting.long_alarm, setting.dies_young) {
+            (true, _) => random.u64(5_000..30_000),
+            (_, true) => random.u64(300..1_500),
+            _ => random.u64(300..4_000),
+        });
         let service = match setting.service_away {
             true => Attendant::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
             false => Attendant::default(),
         };
         let replicas = (0..setting.replicas)
-            .map(|number| Replica::new(number, random.u64(..)))
+            .map(|number| {
+                let replica = Replica::new(number, random.u64(..));
+                // Who comes later finds what others have marked, and before the broker is killed.
+                match u32::try_from(number) {
+                    Ok(number) if setting.dies_young => {
+                        replica.starting(broker.now() + APART * number)
+                    }
+                    _ => replica,
+                }
+            })
             .collect();
         Self {
             now: broker.now(),

@@ -159,6 +159,11 @@ impl Replica {
         }
     }
 
+    pub(super) fn starting(self, at: Duration) -> Self {
+        let starts = Some(at);
+        Self { starts, ..self }
+    }
+
     pub(super) fn choices(
         &self,
         broker: &Broker,
