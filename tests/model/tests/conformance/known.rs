@@ -165,3 +165,33 @@ pub(crate) fn known_programs(kind: QueueType, version: Version) -> Vec<(&'static
     all.map(|(name, layout, steps)| (name, program(layout, steps)))
         .collect()
 }
+
+/// Programs that keep messages for longer than the broker allows.
+pub(crate) fn impatient_programs(kind: QueueType) -> Vec<(&'static str, Program)> {
+    let limited = |limit| Layout {
+        delivery_limit: (kind == QueueType::Quorum).then_some(limit),
+        ..Layout::plain(kind)
+    };
+    let keeps = |channel| [consume(channel, 2), Step::Outlast];
+    let all = [
+        (
+            "22: what is kept too long comes back, and counts or not",
+            5,
+            1,
+        ),
+        ("22: each time may use up the delivery limit", 1, 3),
+    ];
+    let all = all.into_iter();
+    all.map(|(name, limit, times)| {
+        let mut steps = vec![PUBLISH, PUBLISH];
+        (0..times).for_each(|_| steps.extend(keeps(0)));
+        steps.push(consume(2, 0));
+        let program = Program {
+            seed: 0,
+            layout: limited(limit),
+            steps,
+        };
+        (name, program)
+    })
+    .collect()
+}

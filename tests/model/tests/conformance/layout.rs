@@ -1,7 +1,7 @@
 //! The two queues of a program: `work`, and `next`, to which its dead letters go.
 
 use fastrand::Rng;
-use retryrmq_model::{Declare, QueueType, Version};
+use retryrmq_model::{Declare, Policy, QueueType, Version};
 
 /// How long messages wait where they wait, in milliseconds: longer than a hop takes, and short because tests wait it out.
 pub(crate) const WAIT: i64 = 40;
@@ -21,6 +21,8 @@ pub(crate) struct Layout {
     pub(crate) reject_publish: bool,
     pub(crate) single_active: bool,
     pub(crate) delayed_retry: Option<&'static str>,
+    /// What a user's and an operator's policy say of `work`.
+    pub(crate) policies: [Policy; 2],
 }
 
 impl Layout {
@@ -38,6 +40,7 @@ impl Layout {
             reject_publish: false,
             single_active: false,
             delayed_retry: None,
+            policies: [Policy::default(), Policy::default()],
         }
     }
 
@@ -57,6 +60,7 @@ impl Layout {
             reject_publish: rarely(2),
             single_active: rarely(5),
             delayed_retry: None,
+            policies: [Policy::default(), Policy::default()],
         };
         if rarely(4) {
             layout.max_length = Some(random.i64(0..4));
@@ -77,6 +81,32 @@ impl Layout {
             }
         }
         layout
+    }
+
+    /// The same with policies, which leave a plain queue little.
+    pub(crate) fn governed(mut self, random: &mut Rng, version: Version) -> Self {
+        let quorum = self.kind == QueueType::Quorum;
+        (self.delayed_retry, self.returns) = (None, false);
+        let mut policy = |operators: bool| Policy {
+            max_length: random.bool().then(|| random.u64(0..4)),
+            delivery_limit: (quorum && random.u8(0..3) == 0).then(|| random.i64(0..3)),
+            reject_publish: match operators && version < Version::V4_0 {
+                true => None,
+                false => [None, Some(true), Some(false)][random.usize(0..3)],
+            },
+            ..Policy::default()
+        };
+        self.policies = [policy(false), policy(true)];
+        self
+    }
+
+    /// The same, asking for at-least-once dead-lettering in a queue that tells what became of it: what is held counts.
+    pub(crate) fn demanding(mut self, random: &mut Rng) -> Self {
+        (self.dead_letters, self.at_least_once) = (true, true);
+        (self.delayed_retry, self.returns) = (None, false);
+        self.max_length = Some(random.i64(0..3));
+        self.expires = random.bool();
+        self
     }
 
     /// The declarations of both queues, under these names.

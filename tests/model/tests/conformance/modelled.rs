@@ -6,13 +6,12 @@ use crate::sight::{Answer, ChannelSight, Seen, Sight};
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldArray, FieldTable};
 use retryrmq_model::{
-    Broker, ConnectionId, Consume, Declare, Delivery, Frame, Method, Name, Profile, Prompt,
-    Publish, Version,
+    Broker, ConnectionId, Consume, Declare, Delivery, Frame, Method, Name, Profile, Prompt, Publish,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longer than all that waits in a program, and shorter than the patience of a dead-letter worker.
+/// Longer than all that waits in a program, and shorter than the patience of a dead-letter worker and with a consumer.
 const QUIET: Duration = Duration::from_secs(1);
 const PUBLISHER: u16 = 9;
 
@@ -25,6 +24,11 @@ pub(crate) enum Action {
         body: String,
         properties: BasicProperties,
     },
+    PublishUnreadable {
+        queue: String,
+        body: String,
+    },
+    Outlast,
     OpenChannel {
         channel: usize,
         life: usize,
@@ -94,8 +98,12 @@ struct Life {
 }
 
 impl Modelled {
-    pub(crate) fn new(version: Version, layout: &Layout, names: [String; 2]) -> Self {
-        let mut broker = Broker::new(Profile::new(version), Prompt);
+    pub(crate) fn new(profile: Profile, layout: &Layout, names: [String; 2]) -> Self {
+        let mut broker = Broker::new(profile, Prompt);
+        let [user, operator] = layout.policies.clone();
+        broker.set_policy(&names[0], Some(user));
+        let set = broker.set_operator_policy(&names[0], Some(operator));
+        set.expect("operators may");
         let publisher = broker.connect().expect("it runs");
         broker.send(publisher, PUBLISHER, Method::OpenChannel);
         broker.send(publisher, PUBLISHER, Method::SelectConfirms);
@@ -137,7 +145,11 @@ impl Modelled {
             return done;
         };
         let answer = self.act(&action);
-        self.broker.advance(self.broker.now() + QUIET);
+        let time = match (&action, self.broker.profile().consumer_timeout) {
+            (Action::Outlast, Some(timeout)) => timeout + QUIET,
+            _ => QUIET,
+        };
+        self.broker.advance(self.broker.now() + time);
         let answer = self.look(&action, answer);
         done.push((action, answer));
         done
@@ -199,6 +211,14 @@ impl Modelled {
                     properties: properties(expires, forged, &self.names),
                 }
             }
+            Step::PublishUnreadable { to_next } => {
+                self.bodies += 1;
+                Action::PublishUnreadable {
+                    queue: self.existing(usize::from(to_next))?,
+                    body: self.bodies.to_string(),
+                }
+            }
+            Step::Outlast => Action::Outlast,
             Step::Consume {
                 channel,
                 prefetch,
@@ -296,7 +316,12 @@ impl Modelled {
                     Method::Publish(Box::new(publish)),
                 );
             }
-            Action::OpenChannel { .. } => {}
+            Action::PublishUnreadable { queue, body } => {
+                let publish = Publish::to_queue(queue, body.as_bytes()).unreadable();
+                let publish = Method::Publish(Box::new(publish));
+                self.broker.send(self.publisher, PUBLISHER, publish);
+            }
+            Action::OpenChannel { .. } | Action::Outlast => {}
             Action::Consume {
                 channel,
                 queue,
@@ -405,9 +430,14 @@ impl Modelled {
                 _ => answer,
             };
         }
-        for connection in self.connections.into_iter().flatten() {
-            while let Some((channel, frame)) = self.broker.receive(connection) {
-                self.see(usize::from(channel) - 1, frame);
+        for (place, connection) in self.connections.into_iter().enumerate() {
+            while let Some((channel, frame)) =
+                connection.and_then(|connection| self.broker.receive(connection))
+            {
+                match usize::from(channel).checked_sub(1) {
+                    Some(channel) => self.see(channel, frame),
+                    None => self.see_the_end(place, &frame),
+                }
             }
         }
         if let Action::Cancel { channel, tag } = action
@@ -416,6 +446,19 @@ impl Modelled {
             life.consumers.retain(|other| other != tag);
         }
         answer
+    }
+
+    /// Whether the broker has closed a connection.
+    fn see_the_end(&mut self, connection: usize, frame: &Frame) {
+        if !matches!(frame, Frame::CloseConnection(_)) {
+            return;
+        }
+        self.connections[connection] = None;
+        for channel in &mut self.channels {
+            if let Some(life) = channel.take_if(|life| life.connection == connection) {
+                self.seen.entry(life.number).or_default().closed = true;
+            }
+        }
     }
 
     fn see(&mut self, channel: usize, frame: Frame) {

@@ -23,6 +23,12 @@ pub(crate) enum Step {
         expires: bool,
         forged: Forgery,
     },
+    /// Over AMQP 1.0, with a type that AMQP 0-9-1 lacks.
+    PublishUnreadable {
+        to_next: bool,
+    },
+    /// Longer than the broker lets a delivery be unsettled.
+    Outlast,
     Consume {
         channel: usize,
         prefetch: u16,
@@ -79,7 +85,54 @@ pub(crate) enum Forgery {
     Counts,
 }
 
+/// What programs are about, besides what all are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Anything,
+    /// Policies of users and operators.
+    Policies,
+    /// At-least-once dead-lettering.
+    DeadLetters,
+    /// Messages that AMQP 0-9-1 cannot carry.
+    Unreadable,
+}
+
 impl Program {
+    pub(crate) fn about(subject: Subject, seed: u64, kind: QueueType, version: Version) -> Self {
+        let mut program = Program::random(seed, kind, version);
+        let mut random = Rng::with_seed(!seed);
+        match subject {
+            Subject::Anything => {}
+            Subject::Policies => {
+                program.layout = program.layout.governed(&mut random, version);
+            }
+            Subject::DeadLetters => {
+                program.layout = program.layout.demanding(&mut random);
+                // What is dead finds no queue then.
+                program.steps.insert(0, Step::Delete { next: true });
+            }
+            Subject::Unreadable => program.bring_unreadable(&mut random),
+        }
+        program
+    }
+
+    /// Puts unreadable messages between the others. What a lost connection had on several channels comes back in no certain order, so that
+    /// each has one here.
+    fn bring_unreadable(&mut self, random: &mut Rng) {
+        let second = random.usize(2..CHANNELS);
+        for step in &mut self.steps {
+            step.use_channels([0, second]);
+            match step {
+                Step::Publish { to_next, .. } if random.u8(0..3) == 0 => {
+                    let to_next = *to_next;
+                    *step = Step::PublishUnreadable { to_next };
+                }
+                Step::Consume { no_ack, .. } => *no_ack = false,
+                _ => {}
+            }
+        }
+    }
+
     pub(crate) fn random(seed: u64, kind: QueueType, version: Version) -> Self {
         let mut random = Rng::with_seed(seed);
         let layout = Layout::random(&mut random, kind, version);
@@ -96,6 +149,22 @@ impl Program {
             seed,
             layout,
             steps,
+        }
+    }
+}
+
+impl Step {
+    /// The first of these channels for one connection, the second for the other.
+    fn use_channels(&mut self, channels: [usize; 2]) {
+        match self {
+            Step::Consume { channel, .. }
+            | Step::Cancel { channel }
+            | Step::Get { channel }
+            | Step::Settle { channel, .. }
+            | Step::Recover { channel }
+            | Step::CloseChannel { channel }
+            | Step::SettleUnknown { channel } => *channel = channels[*channel / 2],
+            _ => {}
         }
     }
 }

@@ -4,7 +4,6 @@ use crate::modelled::Action;
 use crate::program::{CHANNELS, How};
 use crate::sight::{Answer, ChannelSight, Seen, Sight};
 use futures_util::StreamExt;
-use retryrmq_harness::Vhost;
 use retryrmq_harness::lapin::message::Delivery;
 use retryrmq_harness::lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions,
@@ -15,7 +14,9 @@ use retryrmq_harness::lapin::types::FieldTable;
 use retryrmq_harness::lapin::{
     Channel, Connection, ConnectionProperties, Consumer, Error, ErrorKind,
 };
-use retryrmq_model::Declare;
+use retryrmq_harness::{Amqp10, Message10, Value10, Vhost};
+use retryrmq_model::{Declare, Policy};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub(crate) struct Clients {
     vhost: Arc<Vhost>,
     house: Connection,
     connections: [Option<Connection>; 2],
+    amqp10: Option<Amqp10>,
 }
 
 impl Clients {
@@ -39,6 +41,7 @@ impl Clients {
             vhost,
             house,
             connections: [None, None],
+            amqp10: None,
         }
     }
 }
@@ -71,11 +74,43 @@ impl Real {
         }
     }
 
-    /// Declares the queues of a program.
-    pub(crate) async fn prepare(&mut self, declarations: &[Declare; 2]) {
+    /// Sets the policies of a program, and declares its queues.
+    pub(crate) async fn prepare(&mut self, declarations: &[Declare; 2], policies: &[Policy; 2]) {
+        for (kind, policy) in ["policies", "operator-policies"].into_iter().zip(policies) {
+            self.set_policy(kind, policy).await;
+        }
         for declare in declarations {
             self.declare(declare).await;
         }
+    }
+
+    async fn set_policy(&self, kind: &str, policy: &Policy) {
+        let mut definition = serde_json::Map::new();
+        if let Some(length) = policy.max_length {
+            definition.insert("max-length".into(), json!(length));
+        }
+        if let Some(limit) = policy.delivery_limit {
+            definition.insert("delivery-limit".into(), json!(limit));
+        }
+        if let Some(reject) = policy.reject_publish {
+            let overflow = if reject {
+                "reject-publish"
+            } else {
+                "drop-head"
+            };
+            definition.insert("overflow".into(), json!(overflow));
+        }
+        if definition.is_empty() {
+            return;
+        }
+        let (vhost, name) = (&self.clients.vhost, &self.names[0]);
+        let rules = json!({ "pattern": format!("^{name}$"), "apply-to": "queues", "definition": definition });
+        let path = format!("{kind}/{}/{name}", vhost.name());
+        let management = vhost.broker().management();
+        management
+            .put(path, rules)
+            .await
+            .expect("the policy is set");
     }
 
     /// Takes everything away but the connections.
@@ -124,6 +159,10 @@ impl Real {
                     None => Answer::Refused,
                 };
             }
+            Action::PublishUnreadable { queue, body } => {
+                return self.publish_unreadable(queue, body).await;
+            }
+            Action::Outlast => self.outlast().await,
             Action::OpenChannel { channel, life } => self.open(*channel, *life).await,
             Action::Consume {
                 channel,
@@ -201,8 +240,53 @@ impl Real {
         }
     }
 
+    /// A UUID has no counterpart in AMQP 0-9-1 (94).
+    async fn publish_unreadable(&mut self, queue: &str, body: &str) -> Answer {
+        let amqp10 = match self.clients.amqp10.take() {
+            Some(amqp10) => amqp10,
+            None => soon(Amqp10::connect(&self.clients.vhost)).await,
+        };
+        let amqp10 = self.clients.amqp10.insert(amqp10);
+        let uuid = Value10::Uuid([7; 16]);
+        let message = Message10::new(body).application(Value10::string("name"), uuid);
+        let address = format!("/queues/{queue}");
+        match soon(amqp10.try_publish(&address, &message)).await {
+            Ok(()) => Answer::Stored,
+            Err(_) => Answer::Refused,
+        }
+    }
+
+    /// Waits until the broker has lost its patience with a delivery that came after all others.
+    async fn outlast(&self) {
+        let name = format!("beside-{}", self.names[0]);
+        let name = name.as_str();
+        let kind = retryrmq_model::QueueType::Quorum;
+        self.declare(&Declare::durable(name, kind)).await;
+        let published = self.publisher.basic_publish(
+            "".into(),
+            name.into(),
+            BasicPublishOptions::default(),
+            b"",
+            Default::default(),
+        );
+        soon(soon(published).await.expect("it is sent"))
+            .await
+            .expect("it is confirmed");
+        let channel = open(&self.clients.house).await;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consume = channel.basic_consume(name.into(), "beside".into(), options, arguments);
+        let mut consumer = soon(consume).await.expect("it is consumed");
+        while let Some(Ok(_)) = soon(consumer.next()).await {}
+        let delete = (self.publisher).queue_delete(name.into(), QueueDeleteOptions::default());
+        soon(delete).await.expect("it is deleted");
+        close(&channel).await;
+    }
+
     async fn open(&mut self, channel: usize, life: usize) {
         let connection = usize::from(channel >= 2);
+        let is_open = |connection: &mut Connection| connection.status().connected();
+        let kept = self.clients.connections[connection].take_if(is_open);
+        self.clients.connections[connection] = kept;
         if self.clients.connections[connection].is_none() {
             self.clients.connections[connection] = Some(connect(&self.clients.vhost).await);
         }
@@ -241,7 +325,11 @@ impl Real {
         let get = self
             .channel(channel)
             .basic_get(queue.into(), BasicGetOptions::default());
-        if let Some(got) = soon(get).await.expect("basic.get is allowed") {
+        let got = match soon(get).await {
+            Err(error) if code(&error) == Some(541) => return, // it is unreadable
+            got => got.expect("basic.get is allowed"),
+        };
+        if let Some(got) = got {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             let sight = seen.entry(life).or_default();
             sight

@@ -1,14 +1,13 @@
 //! Programs on both, many at once; a difference is looked at again with more patience, and then made short.
 
-use crate::known::known_programs;
 use crate::modelled::Modelled;
-use crate::program::{Program, Step};
+use crate::program::{Program, Step, Subject};
 use crate::real::{Clients, Real};
 use crate::sight::{Sight, differences};
 use futures_util::StreamExt;
 use futures_util::stream;
 use retryrmq_harness::{Broker, Vhost};
-use retryrmq_model::{QueueType, Version};
+use retryrmq_model::{Profile, QueueType, Version};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +25,7 @@ const AT_ONCE: usize = 4;
 #[derive(Clone)]
 pub(crate) struct Runner {
     vhost: Arc<Vhost>,
+    profile: Profile,
     version: Version,
     kind: QueueType,
     count: Arc<AtomicU64>,
@@ -57,9 +57,15 @@ const SHORTENING: Pace = Pace {
 
 impl Runner {
     pub(crate) async fn new(broker: Broker, version: Version, kind: QueueType) -> Self {
+        Runner::on(broker.vhost().await, Profile::new(version), kind)
+    }
+
+    /// With a broker whose settings are these.
+    pub(crate) fn on(vhost: Vhost, profile: Profile, kind: QueueType) -> Self {
         Runner {
-            vhost: Arc::new(broker.vhost().await),
-            version,
+            vhost: Arc::new(vhost),
+            version: profile.version,
+            profile,
             kind,
             count: Arc::default(),
             repeated: Arc::default(),
@@ -71,14 +77,15 @@ impl Runner {
     async fn difference(&self, program: &Program, pace: Pace) -> Option<String> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let names = [format!("work{number}"), format!("next{number}")];
-        let mut model = Modelled::new(self.version, &program.layout, names.clone());
+        let mut model = Modelled::new(self.profile.clone(), &program.layout, names.clone());
         let idle = self.idle().pop();
         let clients = match idle {
             Some(clients) => clients,
             None => Clients::new(self.vhost.clone()).await,
         };
         let mut real = Real::new(clients, names).await;
-        real.prepare(model.declarations()).await;
+        real.prepare(model.declarations(), &program.layout.policies)
+            .await;
         let mut difference = None;
         for (place, step) in program.steps.iter().enumerate() {
             if let Some(text) = do_step(&mut model, &mut real, *step, pace).await {
@@ -129,14 +136,14 @@ impl Runner {
 ///
 /// # Panics
 /// When a broker shows something else than the model.
-pub(crate) async fn run_programs(runner: Runner, seeds: Range<u64>) {
+pub(crate) async fn run_programs(runner: Runner, subject: Subject, seeds: Range<u64>) {
     let start = Instant::now();
     let programs = seeds.end - seeds.start;
     let failed = stream::iter(seeds)
         .map(|seed| {
             let runner = runner.clone();
             async move {
-                let program = Program::random(seed, runner.kind, runner.version);
+                let program = Program::about(subject, seed, runner.kind, runner.version);
                 let difference = runner.true_difference(&program).await?;
                 Some((program, difference))
             }
@@ -147,7 +154,7 @@ pub(crate) async fn run_programs(runner: Runner, seeds: Range<u64>) {
         .await;
     let repeated = runner.repeated.load(Ordering::Relaxed);
     println!(
-        "{:?} {}: {programs} programs in {:?}, {repeated} looked at twice, {} differ",
+        "{:?} {}, {subject:?}: {programs} programs in {:?}, {repeated} looked at twice, {} differ",
         runner.version,
         runner.kind.as_str(),
         start.elapsed(),
@@ -172,12 +179,12 @@ pub(crate) async fn run_programs(runner: Runner, seeds: Range<u64>) {
     );
 }
 
-/// Runs the programs that showed a difference once.
+/// Runs programs that have names.
 ///
 /// # Panics
-/// When one does so again.
-pub(crate) async fn run_known(runner: Runner) {
-    for (name, program) in known_programs(runner.kind, runner.version) {
+/// When one shows a difference.
+pub(crate) async fn run_named(runner: Runner, programs: Vec<(&'static str, Program)>) {
+    for (name, program) in programs {
         let difference = runner.true_difference(&program).await;
         let (version, kind) = (runner.version, runner.kind.as_str());
         let text = difference.unwrap_or_default();
@@ -186,9 +193,9 @@ pub(crate) async fn run_known(runner: Runner) {
 }
 
 /// Whether a difference is found within these seeds.
-pub(crate) async fn differs_within(runner: Runner, seeds: Range<u64>) -> bool {
+pub(crate) async fn differs_within(runner: Runner, subject: Subject, seeds: Range<u64>) -> bool {
     for seed in seeds {
-        let program = Program::random(seed, runner.kind, runner.version);
+        let program = Program::about(subject, seed, runner.kind, runner.version);
         if runner.true_difference(&program).await.is_some() {
             return true;
         }

@@ -174,7 +174,11 @@ impl World {
     /// What an operator does to the work queue.
     fn tidy(&mut self) {
         // What may have been purged may be lost, which would hide what is lost by a careless broker.
-        let deeds = if self.setting.careless.is_some() { 2..3 } else { 0..3 };
+        let deeds = if self.setting.careless.is_some() {
+            2..3
+        } else {
+            0..3
+        };
         match self.random.u8(deeds) {
             0 => {
                 self.note(|| "the work queue is purged".into());
