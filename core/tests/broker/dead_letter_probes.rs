@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use retryrmq::{Client, ErrorKind, Publish, Strategy};
 use retryrmq_harness::{
-    Permissions, Policy, QueueType, Version, Vhost, on_brokers, on_brokers_where, on_every_broker,
+    Permissions, Policy, QueueType, Version, Vhost, eventually, lapin::BasicProperties, on_brokers,
+    on_brokers_where, on_every_broker,
 };
 use serde_json::json;
 
-use crate::stage::{QUEUE, connect, connect_with, policy};
+use crate::stage::{PATIENCE, QUEUE, connect, connect_with, policy};
 
 /// What 3.8 had.
 const OLD_FLAGS: &str = "feature_flags = quorum_queue implicit_default_bindings virtual_host_metadata maintenance_mode_status \
@@ -111,8 +112,20 @@ async fn nor_on_3_10_without_the_feature_flag_for_streams() {
             let vhost = node.vhost().await;
             let client = connect(&vhost).await;
             assert!(!starts(&client, Strategy::RetryQueues).await);
+            let left = queues(&vhost).await;
+            assert!(left.is_empty(), "they would stay as they are: {left:?}");
             node.ctl(&["enable_feature_flag", "stream_queue"]).await;
             assert!(starts(&client, Strategy::RetryQueues).await);
+            let amqp = vhost.connect().await;
+            amqp.delete(QUEUE).await;
+            let soon = BasicProperties::default().with_expiration("1".into());
+            amqp.publish_with("orders.retry.15000", "held", soon).await;
+            eventually(PATIENCE, "the waiting queue holds it", || async {
+                let queue = vhost.queue("orders.retry.15000").await.ok_or("no queue")?;
+                let held = queue.dead_lettering();
+                (held == Some(1)).then_some(()).ok_or(format!("{held:?}"))
+            })
+            .await;
         },
     )
     .await;

@@ -172,10 +172,13 @@ impl Settings {
     }
 }
 
-/// Below zero is "no limit" since 4.0; 3.10 takes it at its word, and loses a message at its first return.
+/// Below zero is "no limit" since 4.0, and gives way to any other; 3.10 takes it at its word, and loses a message at its first
+/// return.
 fn delivery_limit(profile: &Profile, arguments: &FieldTable, policy: &Policy) -> Option<i64> {
     let argument = number(arguments, "x-delivery-limit");
+    let gives_way = profile.version >= Version::V4_0;
     let limit = match (argument, policy.delivery_limit) {
+        (Some(one), Some(other)) if gives_way && one.min(other) < 0 => Some(one.max(other)),
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other).or_else(|| profile.default_delivery_limit()),
     };

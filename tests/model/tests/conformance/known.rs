@@ -3,7 +3,7 @@
 
 use crate::layout::Layout;
 use crate::program::{Forgery, How, Program, Step};
-use retryrmq_model::{QueueType, Version};
+use retryrmq_model::{Policy, QueueType, Version};
 
 const PUBLISH: Step = publish(false, Forgery::None);
 const PUBLISH_BRIEF: Step = publish(true, Forgery::None);
@@ -156,6 +156,19 @@ pub(crate) fn known_programs(kind: QueueType, version: Version) -> Vec<(&'static
             ],
         ),
     ];
+    let policy = Policy {
+        delivery_limit: Some(0),
+        ..Policy::default()
+    };
+    let overruled = (
+        "5: no limit in the arguments, and one in a policy",
+        Layout {
+            policies: [policy, Policy::default()],
+            ..limited(-1)
+        },
+        vec![PUBLISH, consume(0, 1), Step::CloseChannel { channel: 0 }],
+    );
+    let all: Vec<_> = all.into_iter().chain([overruled]).collect();
     let program = |layout, steps| Program {
         seed: 0,
         layout,

@@ -3,6 +3,7 @@
 //! `RETRYRMQ_MODEL_PROGRAMS` says how many programs a version and queue type, `RETRYRMQ_MODEL_SEED` with which seed to
 //! begin. A failure prints its seed and the shortest program that still shows the difference.
 
+mod channels;
 mod known;
 mod layout;
 mod modelled;

@@ -30,7 +30,6 @@ pub(crate) struct Clients {
     vhost: Arc<Vhost>,
     house: Connection,
     connections: [Option<Connection>; 2],
-    amqp10: Option<Amqp10>,
 }
 
 impl Clients {
@@ -41,7 +40,6 @@ impl Clients {
             vhost,
             house,
             connections: [None, None],
-            amqp10: None,
         }
     }
 }
@@ -241,12 +239,8 @@ impl Real {
     }
 
     /// A UUID has no counterpart in AMQP 0-9-1 (94).
-    async fn publish_unreadable(&mut self, queue: &str, body: &str) -> Answer {
-        let amqp10 = match self.clients.amqp10.take() {
-            Some(amqp10) => amqp10,
-            None => soon(Amqp10::connect(&self.clients.vhost)).await,
-        };
-        let amqp10 = self.clients.amqp10.insert(amqp10);
+    async fn publish_unreadable(&self, queue: &str, body: &str) -> Answer {
+        let mut amqp10 = soon(Amqp10::connect(&self.clients.vhost)).await;
         let uuid = Value10::Uuid([7; 16]);
         let message = Message10::new(body).application(Value10::string("name"), uuid);
         let address = format!("/queues/{queue}");
