@@ -52,6 +52,8 @@ pub(crate) struct Real {
     channels: [Option<(usize, Channel)>; CHANNELS],
     names: [String; 2],
     seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+    /// A channel whose consumer nobody could ask what it had got.
+    blind: Option<usize>,
 }
 
 impl Real {
@@ -69,6 +71,7 @@ impl Real {
             channels: [const { None }; CHANNELS],
             names,
             seen: Arc::default(),
+            blind: None,
         }
     }
 
@@ -213,6 +216,16 @@ impl Real {
         Answer::Nothing
     }
 
+    /// Takes the model's word for what nobody could see.
+    pub(crate) fn believe(&mut self, model: &Sight) {
+        if let Some(life) = self.blind.take()
+            && let Some(sight) = model.channels.get(&life)
+        {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.entry(life).or_default().deliveries = sight.deliveries.clone();
+        }
+    }
+
     /// What clients have seen by now.
     pub(crate) async fn sight(&mut self) -> Sight {
         for slot in &mut self.channels {
@@ -310,7 +323,14 @@ impl Real {
         };
         let consume =
             channel.basic_consume(queue.into(), tag.into(), options, FieldTable::default());
-        let consumer = soon(consume).await.expect("it is consumed");
+        let consumer = match soon(consume).await {
+            // The client hears of the end before it hands out the consumer.
+            Err(error) if code(&error) == Some(541) => {
+                self.blind = Some(life);
+                return;
+            }
+            consumer => consumer.expect("it is consumed"),
+        };
         tokio::spawn(watch(consumer, life, tag.to_owned(), self.seen.clone()));
     }
 

@@ -214,6 +214,7 @@ async fn do_step(model: &mut Modelled, real: &mut Real, step: Step, pace: Pace) 
         sleep(pace.pause).await;
     }
     let expected = model.sight();
+    real.believe(&expected);
     let end = Instant::now() + pace.patience;
     let mut pause = Duration::from_millis(1);
     loop {
