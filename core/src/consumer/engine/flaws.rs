@@ -66,8 +66,6 @@ pub(crate) enum Flaw {
     DoesNotLook,
     /// Consumes on while such a message cannot be moved.
     NeverStops,
-    /// Keeps messages that no handler has begun.
-    KeepsTheUnstarted,
 }
 
 /// Whether this defect is put back.

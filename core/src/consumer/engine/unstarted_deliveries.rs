@@ -1,10 +1,6 @@
 //! Messages that wait for a handler for longer than the broker lets them be held.
 
-use super::{
-    Command, Commands, Engine, Now,
-    entry::Phase,
-    flaws::{self, Flaw},
-};
+use super::{Command, Commands, Engine, Now, entry::Phase};
 
 impl Engine {
     /// Takes messages back that no handler has begun in time. Nobody knows here which those are; who has them does.
@@ -31,9 +27,6 @@ impl Engine {
         }
         // Those that are looked at again run, or are back by then. A look at many is not repeated every moment.
         self.unstarted_look = next.map(|next| next.max(now.at + longest / 4));
-        if flaws::has(Flaw::KeepsTheUnstarted) {
-            return;
-        }
         if !late.is_empty() && self.drain.is_none() {
             out.add(Command::RecallThese { tokens: late });
         }
