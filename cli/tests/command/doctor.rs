@@ -84,6 +84,8 @@ async fn every_fault_is_found_and_nothing_else() {
         clinic
             .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
             .await;
+        clinic.queue("heap.unreadable", json!({})).await;
+        amqp.publish("heap.unreadable", "of AMQP 1.0").await;
         clinic.routed("unheard", "dead", json!({})).await;
         amqp.publish("unheard", "anybody?").await;
         clinic
@@ -175,6 +177,7 @@ async fn every_fault_is_found_and_nothing_else() {
             ("RQ119", "heedless"),
             ("RQ121", "itself"),
             ("RQ122", "held"),
+            ("RQ124", "heap.unreadable"),
         ]);
         if is_4 {
             expected.extend(found([("RQ107", "default-limit"), ("RQ115", "hasty")]));

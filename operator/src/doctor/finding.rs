@@ -52,11 +52,13 @@ pub enum Code {
     Held = 122,
     /// A policy that changes the delay of RabbitMQ's own delayed retry.
     DelayChanged = 123,
+    /// Messages that AMQP 0-9-1 cannot carry.
+    Unreadable = 124,
 }
 
 impl Code {
     /// All of them, in order.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoRoute,
         Self::MissingExchange,
         Self::DeadEnd,
@@ -80,6 +82,7 @@ impl Code {
         Self::RouteWithoutKey,
         Self::Held,
         Self::DelayChanged,
+        Self::Unreadable,
     ];
 
     /// How grave it is.

@@ -65,3 +65,34 @@ pub(super) fn held(all: &Snapshot) -> Vec<Finding> {
     }
     found
 }
+
+/// RQ124.
+pub(super) fn unreadable(all: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let Some(Kin::Unreadable(work)) = all.kin(&queue.name) else {
+            continue;
+        };
+        let count = queue.totals.ready.unwrap_or(0);
+        if count == 0 {
+            continue;
+        }
+        let messages = if count == 1 {
+            "message is"
+        } else {
+            "messages are"
+        };
+        let mut finding = Finding::of_queue(
+            Code::Unreadable,
+            &queue.name,
+            format!(
+                "{count} {messages} in `{}`: RabbitMQ cannot deliver them over AMQP 0-9-1, so no consumer of `{work}` has handled them",
+                queue.name
+            ),
+            format!("retryrmq unreadable ls {}", shell_words::quote(work)),
+        );
+        finding.queues.push(work.to_owned());
+        found.push(finding);
+    }
+    found
+}

@@ -130,7 +130,7 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
                 ("dead-letter-exchange", "sends on what is parked"),
                 ("delayed-retry-type", "hides what was looked at"),
             ],
-            None => continue,
+            Some(Kin::Unreadable(_)) | None => continue,
         };
         let Some(effective) = all.effective.get(&queue.name) else {
             continue;

@@ -19,6 +19,8 @@ pub struct Names {
     pub work_queue_of: fn(&str) -> Option<&str>,
     /// The parking queue of a work queue.
     pub parking_queue: fn(&str) -> String,
+    /// The queue of a work queue for messages that AMQP 0-9-1 cannot carry.
+    pub unreadable_queue: fn(&str) -> String,
 }
 
 /// What a queue is to retryrmq, by its name.
@@ -28,6 +30,8 @@ pub enum Kin<'a> {
     Waiting(&'a str),
     /// Messages of this work queue are parked in it.
     Parking(&'a str),
+    /// Messages of this work queue that AMQP 0-9-1 cannot carry are in it.
+    Unreadable(&'a str),
 }
 
 /// What could not be looked at, and why in one sentence.
@@ -285,6 +289,11 @@ impl Snapshot {
     /// What a queue is to retryrmq. Others name queues as we do, so a waiting queue must also lead back to its work queue.
     #[must_use]
     pub fn kin<'a>(&self, name: &'a str) -> Option<Kin<'a>> {
+        let stem = name.rsplit_once('.').map(|(stem, _)| stem);
+        let of_work = |stem: &&str| (self.names.unreadable_queue)(stem) == name;
+        if let Some(work) = stem.filter(of_work) {
+            return Some(Kin::Unreadable(work));
+        }
         let work = (self.names.work_queue_of)(name)?;
         if (self.names.parking_queue)(work) == name {
             return Some(Kin::Parking(work));
@@ -447,6 +456,7 @@ pub(crate) mod tests {
             names: Names {
                 work_queue_of,
                 parking_queue: |work| format!("{work}.parked"),
+                unreadable_queue: |work| format!("{work}.unreadable"),
             },
             effective: queues
                 .values()

@@ -2,7 +2,7 @@
 
 use crate::place::Place;
 use crate::{PATIENCE, Setting};
-use retryrmq::{MINUTE, parking_queue, work_queue_of};
+use retryrmq::{MINUTE, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
 use retryrmq_operator::doctor::{Names, Snapshot, examine};
 use retryrmq_operator::management::{Address, Management};
@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 const NAMES: Names = Names {
     work_queue_of,
     parking_queue,
+    unreadable_queue,
 };
 
 /// Codes, and what they are about.
