@@ -26,8 +26,14 @@ pub(crate) enum Verdict {
 pub(crate) struct Kept {
     /// The numbers of those that are parked.
     parked: HashSet<u32>,
-    /// How many nobody can be given. Their numbers cannot be had: RabbitMQ has no client, of whatever protocol, that can read all of them.
+    /// How many no client of AMQP 0-9-1 can be given.
     unreadable: usize,
+}
+
+impl Kept {
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.unreadable > 0
+    }
 }
 
 #[derive(Clone, Default)]

@@ -23,8 +23,16 @@ use crate::{
     stage::{Replica, policy},
 };
 
-/// What is sent to consumers that have this library. `Anything` is for when they put aside what the broker cannot give to them.
-pub(crate) const CLASS: Class = Class::Readable;
+/// What is sent to consumers that have this library. They put aside what the broker cannot give to them. Among so many of these, RabbitMQ 4.0
+/// has others that it cannot give to a client of AMQP 1.0, such as copies with an `x-` header without a value, and looks there cost deliveries:
+/// consumers stop, as the reference of limits says.
+pub(crate) fn class(broker: &Broker) -> Class {
+    if broker.version() >= Version::V4_3 {
+        Class::Movable
+    } else {
+        Class::Readable
+    }
+}
 
 /// How many ways there are, if every one of them is possible.
 const WAYS: u32 = 10;

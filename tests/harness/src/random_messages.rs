@@ -13,6 +13,8 @@ pub enum Class {
     Text,
     /// What the broker can give to a client of AMQP 0-9-1 (fact 94): names may be any bytes.
     Readable,
+    /// What the broker can give to a client of AMQP 0-9-1 or of AMQP 1.0, and no message that it cannot give to a client of AMQP 1.0.
+    Movable,
     /// What the broker accepts: also what it can give to no client of AMQP 0-9-1. Some of it the broker cannot
     /// even give to a client of AMQP 1.0.
     Anything,
@@ -140,7 +142,7 @@ impl RandomMessages {
         }
         if making.is(8) {
             let key = match making.class {
-                Class::Anything => making.name(),
+                Class::Movable | Class::Anything => making.name(),
                 _ => making.annotation_name(),
             };
             message = message.footer(key, making.value(2));
@@ -320,14 +322,24 @@ impl Making {
                 let value = match &name {
                     // The broker reads these itself.
                     Value10::Symbol(name) if name.starts_with(b"x-opt-deaths") => {
-                        Value10::List(vec![self.scalar(true)])
+                        Value10::List(vec![self.decoded(|making| making.scalar(true))])
                     }
-                    _ => self.value(2),
+                    _ => self.decoded(|making| making.value(2)),
                 };
                 return (name, value);
             }
         };
         (Value10::symbol(special.0), special.1)
+    }
+
+    /// A value of a section that the broker decodes, and encodes again for a client of AMQP 1.0.
+    fn decoded(&mut self, mut make: impl FnMut(&mut Self) -> Value10) -> Value10 {
+        loop {
+            let value = make(self);
+            if self.class != Class::Movable || is_encoded_again(&value) {
+                return value;
+            }
+        }
     }
 
     fn header(&mut self) -> Vec<Value10> {
@@ -368,7 +380,7 @@ impl Making {
             1 => Value10::Uuid(self.random.u128(..).to_be_bytes()),
             2 => Value10::Binary(vec![255; self.random.usize(..400)]),
             3 if self.class >= Class::Readable => Value10::String(vec![255, 254]),
-            4 if self.class == Class::Anything => self.scalar(true),
+            4 if self.class >= Class::Movable => self.decoded(|making| making.scalar(true)),
             _ => Value10::string(&self.long_text()),
         }
     }
@@ -380,7 +392,7 @@ impl Making {
     fn short_symbol(&mut self) -> Value10 {
         match self.random.u32(..6) {
             0 if self.class >= Class::Readable => Value10::Symbol(vec![255, 254]),
-            1 if self.class == Class::Anything => Value10::Symbol(vec![b'x'; 256]),
+            1 if self.class >= Class::Movable => Value10::Symbol(vec![b'x'; 256]),
             _ => Value10::symbol(&self.short_text()),
         }
     }
@@ -388,20 +400,17 @@ impl Making {
     /// A value without others in it.
     fn scalar(&mut self, is_in_list: bool) -> Value10 {
         let number = self.random.u64(..);
-        match self.random.u32(
-            ..if self.class == Class::Anything {
-                31
-            } else {
-                24
-            },
-        ) {
+        match self
+            .random
+            .u32(..if self.class >= Class::Movable { 31 } else { 24 })
+        {
             0 => Value10::Null,
             1 | 2 => Value10::Bool(number.is_multiple_of(2)),
             3 => Value10::Ubyte(self.random.u8(..)),
             4 => Value10::Ushort(self.random.u16(..)),
             5 => Value10::Uint(self.random.u32(..)),
             // In a list, no client of AMQP 0-9-1 gets it.
-            6 if !is_in_list || self.class == Class::Anything => Value10::Ulong(number),
+            6 if !is_in_list || self.class >= Class::Movable => Value10::Ulong(number),
             7 => Value10::Byte(self.random.i8(..)),
             8 => Value10::Short(self.random.i16(..)),
             9 => Value10::Int(self.random.i32(..)),
@@ -472,6 +481,24 @@ impl Making {
             5 => Body10::Data(vec![vec![], self.bytes(token), vec![0, 255]]),
             _ => Body10::Data(vec![self.bytes(token)]),
         }
+    }
+}
+
+/// Whether every version of the broker can encode this again (fact 94).
+fn is_encoded_again(value: &Value10) -> bool {
+    *value != Value10::Null && !has_odd_number(value)
+}
+
+fn has_odd_number(value: &Value10) -> bool {
+    match value {
+        Value10::Decimal32(_) | Value10::Decimal64(_) | Value10::Decimal128(_) => true,
+        Value10::Float(bits) => !f32::from_bits(*bits).is_finite(),
+        Value10::Double(bits) => !f64::from_bits(*bits).is_finite(),
+        Value10::List(all) | Value10::Array(all) => all.iter().any(has_odd_number),
+        Value10::Map(pairs) => pairs
+            .iter()
+            .any(|(key, value)| has_odd_number(key) || has_odd_number(value)),
+        _ => false,
     }
 }
 
