@@ -95,7 +95,7 @@ async fn main() -> Result<(), Failed> {
         channel,
         queue: order["queue"].as_str().ok_or("no queue")?.into(),
         delay_ms: if flaw == Flaw::Early {
-            delay_ms / 2
+            delay_ms / 20
         } else {
             delay_ms
         },
