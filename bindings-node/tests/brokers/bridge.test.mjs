@@ -45,6 +45,12 @@ test('messages, their ends and wake-ups cross in batches', async (t) => {
     const consumer = await rmq.consume({ queue: orders, prefetch: 500 }, async () => {})
     // Nothing may depend on how quick the broker is: this thread looks away until the native half has them all.
     const { acked } = consumer.stats()
+    if (acked === total) {
+      // A busy machine has handled them before this could look.
+      await consumer.close()
+      seen.push('all were handled already')
+      continue
+    }
     const asleep = new Int32Array(new SharedArrayBuffer(4))
     for (const end = Date.now() + 30_000; consumer.stats().outstanding + acked < total && Date.now() < end; ) {
       Atomics.wait(asleep, 0, 0, 5)
@@ -111,6 +117,7 @@ test('numbers of operations and subscriptions have no end', async (t) => {
   const connecting = native.connect(bridge, far + 1, URL_, '', null, false, false, null)
   t.after(() => connecting.giveUp()) // kept until then, as it gives up when it is let go
   const connected = await answer(far + 1)
+  t.after(() => connected) // as above: what is let go closes, which interrupts what it was asked for
   const listening = new native.Listening()
   listening.begin()
   connected.subscribe(bridge, far + 2, new native.Options(JSON.stringify({ queue: orders })), far + 3, listening)

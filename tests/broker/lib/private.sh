@@ -198,14 +198,22 @@ private_ctl() { # VERSION N COMMAND…
     esac
 }
 
-# Prints the value of an Erlang expression, as `rabbitmqctl eval` does.
+private_erl_call() { # VERSION N EXPRESSION
+    local root cookie; root=$(private_root "$1") cookie=$(private_cookie)
+    # In Base64, because erl_call shows text in its own way. Of what fails, it shows only that it did.
+    echo "try (fun() -> ${3%.} end)() of V -> \"ok \" ++ base64:encode_to_string(unicode:characters_to_binary(io_lib:format(\"~tp\", [V]))) catch C:R -> \"failed \" ++ base64:encode_to_string(unicode:characters_to_binary(io_lib:format(\"~tp\", [{C, R}]))) end." |
+        ERL_EPMD_PORT=$(private_epmd_port) chroot "$root" /usr/bin/erl_call -c "$cookie" -n "$(private_node_name "$1" "$2")" -e
+}
+
+# Prints the value of an Erlang expression, as `rabbitmqctl eval` does. A busy machine may be too late for the handshake of erl_call: then the
+# expression was not evaluated, and is tried again.
 private_eval() { # VERSION N EXPRESSION
-    local root cookie answer; root=$(private_root "$1") cookie=$(private_cookie)
-    answer=$(
-        # In Base64, because erl_call shows text in its own way. Of what fails, it shows only that it did.
-        echo "try (fun() -> ${3%.} end)() of V -> \"ok \" ++ base64:encode_to_string(unicode:characters_to_binary(io_lib:format(\"~tp\", [V]))) catch C:R -> \"failed \" ++ base64:encode_to_string(unicode:characters_to_binary(io_lib:format(\"~tp\", [{C, R}]))) end." |
-            ERL_EPMD_PORT=$(private_epmd_port) chroot "$root" /usr/bin/erl_call -c "$cookie" -n "$(private_node_name "$1" "$2")" -e
-    ) || die "node $2 of $1 does not answer: $answer"
+    local answer attempt
+    for attempt in 1 2 3 4 5; do
+        answer=$(private_erl_call "$@" 2>&1) && break
+        [[ $answer == *'failed to connect to node'* && $attempt != 5 ]] || die "node $2 of $1 does not answer: $answer"
+        sleep 1
+    done
     case $answer in
         '{ok, "ok '*) base64 -d <<<"${answer:9:-2}"; echo ;;
         '{ok, "failed '*) die "on node $2 of $1: $(base64 -d <<<"${answer:13:-2}")" ;;
