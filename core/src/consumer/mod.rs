@@ -40,5 +40,5 @@ pub use simulation::{Simulation, Step, Trial};
 pub use slab::Token;
 pub use subscription::{Delivery, Subscription};
 
-pub(crate) use engine::flaws;
+pub(crate) use engine::{Singly, flaws};
 pub(crate) use message::Received;

@@ -28,7 +28,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Census, Connection, Count, is_internal_error},
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
-    unreadable::set_aside,
+    unreadable::{Reach, set_aside},
     visible,
 };
 
@@ -199,19 +199,21 @@ impl Browse {
             connection,
             &self.queue,
             &self.parking,
-            u32::MAX,
+            Reach::Near(u32::MAX),
             true,
         );
-        match moved.await {
-            Ok(moved) => {
+        let error = match moved.await {
+            Ok(moved) if !moved.causes.is_empty() => {
                 moved.tell(&self.queue, &self.parking);
-                !moved.causes.is_empty()
+                return true;
             }
-            Err(error) => {
-                warn!(queue = self.parking, %error, "whether a message closed the connection was not found out");
-                false
-            }
+            Ok(moved) => moved.refused.or(moved.ended_early),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            warn!(queue = self.parking, %error, "whether a message closed the connection was not found out");
         }
+        false
     }
 
     async fn advance(&mut self) -> Result<Option<Record>> {

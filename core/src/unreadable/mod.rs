@@ -7,10 +7,16 @@ mod moving;
 mod suspicion;
 
 pub use self::message::UnreadableMessage;
-#[cfg(test)]
-pub(crate) use self::moving::Moved;
 use self::moving::{MOST_BYTES, Reading};
-pub(crate) use self::{moving::set_aside, suspicion::Suspicion};
+#[cfg(test)]
+pub(crate) use self::{
+    moving::Moved,
+    suspicion::{Step, Suspected, refused},
+};
+pub(crate) use self::{
+    moving::{Reach, set_aside},
+    suspicion::Suspicion,
+};
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 
 /// The messages of one work queue that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`.
@@ -48,9 +54,9 @@ impl Unreadable {
     /// those of a connection. Then some messages may have been moved, one may be in both queues, and all others are in `from`.
     pub async fn take_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
         let connection = self.connection().await?;
-        let moved = set_aside(&self.client, &connection, &self.queue, from, most, true).await;
+        let taken = self.take_over(&connection, from, most).await;
         connection.close().await;
-        Ok(moved?.causes)
+        taken
     }
 
     /// The first `most` messages of [`name`](Self::name), at most 64 MiB of them. They stay there.
@@ -83,6 +89,28 @@ impl Unreadable {
         self.walk(u32::MAX, each).await
     }
 
+    async fn take_over(
+        &self,
+        connection: &Connection,
+        from: &str,
+        most: u32,
+    ) -> Result<Vec<String>> {
+        let (client, mut causes) = (&self.client, Vec::new());
+        loop {
+            let left = most.saturating_sub(u32::try_from(causes.len()).unwrap_or(most));
+            let reach = Reach::Near(left);
+            let moved = set_aside(client, connection, &self.queue, from, reach, true).await?;
+            let has_moved = !moved.causes.is_empty();
+            causes.extend(moved.causes);
+            match (moved.refused, moved.ended_early) {
+                (Some(error), _) => return Err(error),
+                (None, None) => return Ok(causes),
+                (None, Some(_)) if has_moved => {}
+                (None, Some(error)) => return Err(error),
+            }
+        }
+    }
+
     async fn connection(&self) -> Result<Connection> {
         self.client.same_process()?;
         Connection::open(self.client.addresses(), "unreadable").await
@@ -96,7 +124,8 @@ impl Unreadable {
     ) -> Result<usize> {
         let (connection, name) = (self.connection().await?, self.name());
         let walk = async {
-            let mut reading = Reading::begin(&self.client, &connection, &name, most).await?;
+            let mut reading =
+                Reading::begin(&self.client, &connection, &name, Reach::Near(most)).await?;
             let mut removed = 0;
             loop {
                 let mut meant = Vec::new();

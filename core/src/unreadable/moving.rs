@@ -27,9 +27,41 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct Moved {
     /// Why each of them cannot be delivered.
     pub(crate) causes: Vec<String>,
-    /// Whether only the very first message was looked at: there is one behind it that cannot be delivered over AMQP 1.0.
-    pub(crate) is_partial: bool,
+    /// Why there was no look at the rest: a message there cannot be delivered over AMQP 1.0.
+    pub(crate) ended_early: Option<Error>,
+    /// Why some that were found are still there.
+    pub(crate) refused: Option<Error>,
 }
+
+/// How far to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// At the first so many messages.
+    Near(u32),
+    /// At so many messages in turn, each alone, and at so many more after each that is moved. Where one cannot be delivered over AMQP 1.0, all
+    /// that were sent with it would count as delivered for nothing.
+    Singly(u32),
+}
+
+impl Reach {
+    fn most(self) -> u32 {
+        match self {
+            Self::Near(most) => most,
+            Self::Singly(_) => u32::MAX,
+        }
+    }
+
+    /// How many messages the broker sends at a time.
+    fn batch(self) -> u32 {
+        match self {
+            Self::Near(_) => BATCH,
+            Self::Singly(_) => 1,
+        }
+    }
+}
+
+/// How many messages are looked at alone. A quorum queue returns each of them behind the others, so the first one may be any.
+pub(super) const FEW: u32 = 2;
 
 impl Moved {
     /// Logs what was moved from the queue `from`, a queue of the family of `work`.
@@ -64,12 +96,13 @@ pub(super) struct Reading<'a> {
     link: Link,
     queue: &'a str,
     left: u32,
+    batch: u32,
     /// The numbers of the first and the last one that came.
     held: Option<(u32, u32)>,
 }
 
 impl<'a> Reading<'a> {
-    /// Begins to read up to `most` messages of a queue.
+    /// Begins to read a queue.
     ///
     /// # Errors
     /// Those of connecting, and of [`in_time`].
@@ -77,7 +110,7 @@ impl<'a> Reading<'a> {
         client: &Client,
         connection: &Connection,
         queue: &'a str,
-        most: u32,
+        reach: Reach,
     ) -> Result<Self> {
         let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
         let mut session = opened.await.unwrap_or_else(|_| Err(late(queue)))?;
@@ -86,7 +119,8 @@ impl<'a> Reading<'a> {
             session,
             link,
             queue,
-            left: most,
+            left: reach.most(),
+            batch: reach.batch(),
             held: None,
         })
     }
@@ -96,7 +130,7 @@ impl<'a> Reading<'a> {
     /// # Errors
     /// Those of [`in_time`].
     pub(super) async fn next(&mut self, mut each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
-        let asked = BATCH.min(self.left);
+        let asked = self.batch.min(self.left);
         let held = &mut self.held;
         let read = self.session.drain(self.link, asked, |delivery| {
             let number = delivery.number;
@@ -132,17 +166,17 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Moves each of the first `most` messages of the queue `from` that RabbitMQ cannot deliver over AMQP 0-9-1. `declares`: the queue for them
-/// may be created.
+/// Moves each message of the queue `from`, within reach, that RabbitMQ cannot deliver over AMQP 0-9-1. `declares`: the queue for them may be
+/// created.
 ///
 /// # Errors
-/// Those of connecting, of creating the queue, and of [`failure`]. Nothing is lost: an original is removed when its copy is safe.
+/// Those of connecting, and of [`failure`]. Nothing is lost: an original is removed when its copy is safe.
 pub(crate) async fn set_aside(
     client: &Client,
     connection: &Connection,
     work: &str,
     from: &str,
-    most: u32,
+    reach: Reach,
     declares: bool,
 ) -> Result<Moved> {
     let mut mover = Mover {
@@ -152,27 +186,59 @@ pub(crate) async fn set_aside(
         declares,
         leaves_out_odd_numbers: connection.server().capabilities().leaves_out_odd_numbers,
         link: None,
-        refused: None,
+        is_safe: false,
+        passed: 0,
         moved: Moved::default(),
     };
-    let mut looked = mover.look(connection, from, most).await;
-    let is_blocked = looked.as_ref().err().is_some_and(is_blocked);
-    if is_blocked && most > 1 && mover.moved.causes.is_empty() {
-        // What closes the connections may be the very first message. More than one other attempt would spend delivery limits.
-        looked = mover.look(connection, from, 1).await;
-        mover.moved.is_partial = true;
+    let mut looked = mover.look(connection, from, reach).await;
+    if looked.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = looked.err();
+        // What closes the connections may be the very first message.
+        looked = match reach {
+            Reach::Near(most) if mover.moved.causes.is_empty() => {
+                mover
+                    .look(connection, from, Reach::Singly(most.min(FEW)))
+                    .await
+            }
+            _ => Ok(()),
+        };
     }
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
-    let error = looked.err().or(mover.refused);
-    match error {
-        None => Ok(mover.moved),
-        Some(error) => {
+    match looked {
+        Err(error) if !is_blocked(&error) => {
             mover.moved.tell(work, from);
             Err(error)
         }
+        _ => Ok(mover.moved),
     }
+}
+
+/// Whether copies can be put into the queue for such messages, which reads no message.
+///
+/// # Errors
+/// Why they cannot.
+pub(super) async fn can_set_aside(
+    client: &Client,
+    connection: &Connection,
+    work: &str,
+    declares: bool,
+) -> Result<()> {
+    let to = unreadable_queue(work);
+    declare(client, work, declares).await?;
+    let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
+    let mut session = opened.await.unwrap_or_else(|_| Err(late(&to)))?;
+    in_time(&to, session.publish_to(&to)).await?;
+    in_time(&to, session.close()).await
+}
+
+async fn declare(client: &Client, work: &str, declares: bool) -> Result<()> {
+    if declares {
+        let item = unreadable(work, client.options().queue_type);
+        client.apply_plan(&Plan::new([item])).await?;
+    }
+    Ok(())
 }
 
 /// A message that cannot be delivered.
@@ -190,44 +256,82 @@ struct Mover<'a> {
     leaves_out_odd_numbers: bool,
     /// The link to the queue for such messages.
     link: Option<Link>,
-    /// Why a copy was refused.
-    refused: Option<Error>,
+    /// Whether that queue is old.
+    is_safe: bool,
+    /// How many messages in turn were looked at alone, and stayed.
+    passed: u32,
     moved: Moved,
 }
 
 impl Mover<'_> {
-    async fn look(&mut self, connection: &Connection, from: &str, most: u32) -> Result<()> {
+    async fn look(&mut self, connection: &Connection, from: &str, reach: Reach) -> Result<()> {
+        self.passed = 0;
         loop {
-            self.link = None;
-            let mut reading = Reading::begin(self.client, connection, from, most).await?;
             let before = self.moved.causes.len();
-            let mut has_left_some = false;
-            loop {
-                let (mut found, mut kept) = (Vec::new(), 0);
-                let goes_on = reading
-                    .next(|number, payload| {
-                        let size = payload.len();
-                        if let Some(one) = self.obstructed(number, payload) {
-                            // What is too much for now is found again.
-                            if kept > 0 && kept + size > MOST_BYTES {
-                                has_left_some = true;
-                            } else {
-                                kept += size;
-                                found.push(one);
-                            }
-                        }
-                    })
-                    .await?;
-                self.move_these(&mut reading, from, found).await?;
-                if !goes_on {
-                    break;
-                }
-            }
-            reading.end().await?;
+            let has_left_some = match self.look_once(connection, from, reach).await {
+                Err(error) if is_blocked(&error) && self.may_pass_another(reach) => continue,
+                looked => looked?,
+            };
             if !has_left_some || self.moved.causes.len() == before {
                 return Ok(());
             }
         }
+    }
+
+    /// A message stays where it is; whether to look at the next one alone.
+    fn may_pass_another(&mut self, reach: Reach) -> bool {
+        self.passed += 1;
+        matches!(reach, Reach::Singly(most) if self.passed < most)
+    }
+
+    /// Whether it has left some that it found.
+    async fn look_once(
+        &mut self,
+        connection: &Connection,
+        from: &str,
+        reach: Reach,
+    ) -> Result<bool> {
+        self.link = None;
+        let mut reading = Reading::begin(self.client, connection, from, reach).await?;
+        let mut has_left_some = false;
+        loop {
+            let (mut found, mut kept) = (Vec::new(), 0);
+            let mut goes_on = reading
+                .next(|number, payload| {
+                    let size = payload.len();
+                    if let Some(one) = self.obstructed(number, payload) {
+                        // What is too much for now is found again.
+                        if kept > 0 && kept + size > MOST_BYTES {
+                            has_left_some = true;
+                        } else {
+                            kept += size;
+                            found.push(one);
+                        }
+                    }
+                })
+                .await?;
+            if matches!(reach, Reach::Singly(_)) {
+                if found.is_empty() {
+                    goes_on &= self.may_pass_another(reach);
+                } else {
+                    self.passed = 0;
+                }
+            }
+            match self.move_these(&mut reading, from, found).await {
+                Err(error) if !error.is_transient() => {
+                    self.moved.refused = Some(error);
+                    // The session may have ended with that.
+                    let _ = reading.end().await;
+                    return Ok(false);
+                }
+                moved => moved?,
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        reading.end().await?;
+        Ok(has_left_some)
     }
 
     fn obstructed(&self, number: u32, payload: Vec<u8>) -> Option<Obstructed> {
@@ -261,13 +365,11 @@ impl Mover<'_> {
                 reading.remove(one.number).await?;
                 self.moved.causes.push(one.cause);
             } else {
-                self.refused = Some(Error::new(
-                    ErrorKind::Broker,
-                    format!(
-                        "the broker did not store a copy in `{}`; is it full?",
-                        self.to
-                    ),
-                ));
+                let why = format!(
+                    "the broker did not store a copy in `{}`; is it full?",
+                    self.to
+                );
+                self.moved.refused = Some(Error::new(ErrorKind::Broker, why));
             }
         }
         Ok(())
@@ -278,13 +380,14 @@ impl Mover<'_> {
         if let Some(link) = self.link {
             return Ok(link);
         }
-        if self.declares {
-            let item = unreadable(self.work, self.client.options().queue_type);
-            self.client.apply_plan(&Plan::new([item])).await?;
+        if !self.is_safe {
+            declare(self.client, self.work, self.declares).await?;
         }
         let link = in_time(&self.to, reading.session.publish_to(&self.to)).await?;
-        // A queue that was created just now loses confirmed messages if its broker is killed.
-        sleep(SAFE_AGE).await;
+        if !std::mem::replace(&mut self.is_safe, true) {
+            // A queue that was created just now loses confirmed messages if its broker is killed.
+            sleep(SAFE_AGE).await;
+        }
         self.link = Some(link);
         Ok(link)
     }
@@ -310,7 +413,7 @@ impl fmt::Display for Blocked {
 impl std::error::Error for Blocked {}
 
 /// Whether a look ended at a message that the broker cannot deliver over AMQP 1.0.
-pub(super) fn is_blocked(error: &Error) -> bool {
+fn is_blocked(error: &Error) -> bool {
     use std::error::Error as _;
     error
         .source()

@@ -23,15 +23,18 @@ use crate::{
     stage::{Replica, policy},
 };
 
-/// What is sent to consumers that have this library. They put aside what the broker cannot give to them. Among so many of these, RabbitMQ 4.0
-/// has others that it cannot give to a client of AMQP 1.0, such as copies with an `x-` header without a value, and looks there cost deliveries:
-/// consumers stop, as the reference of limits says.
-pub(crate) fn class(broker: &Broker) -> Class {
-    if broker.version() >= Version::V4_3 {
-        Class::Movable
+/// What else is sent to consumers that have this library, and that it is one message in so many. They put aside what the broker cannot give
+/// to them, which costs them connections.
+pub(crate) fn rare(broker: &Broker) -> (Class, u32) {
+    let given = std::env::var("RETRYRMQ_STRANGE_RARE").ok();
+    let given = given.map(|one_in| one_in.parse().expect("one in so many is a number"));
+    // Among many of these, RabbitMQ 4.0 has others that it cannot give to a client of AMQP 1.0.
+    let usual = if broker.version() >= Version::V4_3 {
+        1
     } else {
-        Class::Readable
-    }
+        20
+    };
+    (Class::Movable, given.unwrap_or(usual))
 }
 
 /// How many ways there are, if every one of them is possible.

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use retryrmq_harness::{
-    Amqp, Amqp10, Message10, Mqtt, MqttMessage, RandomMessages, Stomp, StompMessage, Value10,
-    Vhost,
+    Amqp, Amqp10, Class, Message10, Mqtt, MqttMessage, RandomMessages, Stomp, StompMessage,
+    Value10, Vhost,
     lapin::{
         BasicProperties, ExchangeKind,
         options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions},
@@ -49,10 +49,31 @@ pub(crate) enum Target {
 const TURN: u32 = 240;
 const TOPIC: &str = "amq.topic";
 
+/// Random messages from one seed, of which some have more in them.
+#[derive(Clone, Copy)]
+pub(crate) struct Mixture {
+    pub(crate) seed: u64,
+    pub(crate) usual: Class,
+    pub(crate) rare: Class,
+    /// One in so many is rare.
+    pub(crate) one_in: u32,
+}
+
+impl Mixture {
+    fn of(self, number: u32) -> RandomMessages {
+        // What happens to a message depends on its last bits, so these do not choose here.
+        let is_rare = (number.wrapping_mul(0x9e37_79b1) >> 16).is_multiple_of(self.one_in);
+        RandomMessages {
+            class: if is_rare { self.rare } else { self.usual },
+            seed: self.seed,
+        }
+    }
+}
+
 pub(crate) struct Publishers<'v> {
     vhost: &'v Vhost,
     target: Target,
-    messages: RandomMessages,
+    messages: Mixture,
     amqp10: Amqp10,
     amqp: Amqp,
     mqtt: Mqtt,
@@ -60,11 +81,7 @@ pub(crate) struct Publishers<'v> {
 }
 
 impl<'v> Publishers<'v> {
-    pub(crate) async fn connect(
-        vhost: &'v Vhost,
-        target: Target,
-        messages: RandomMessages,
-    ) -> Self {
+    pub(crate) async fn connect(vhost: &'v Vhost, target: Target, messages: Mixture) -> Self {
         let amqp = vhost.connect().await;
         // A publisher of MQTT reaches queues through this exchange alone.
         match target {
@@ -157,7 +174,7 @@ impl<'v> Publishers<'v> {
     }
 
     fn amqp10(&self, number: u32) -> Message10 {
-        let message = self.messages.amqp10(number);
+        let message = self.messages.of(number).amqp10(number);
         match self.delay(number) {
             Some(delay) => {
                 message.application(Value10::string("x-delay"), Value10::Long(delay.into()))
@@ -167,7 +184,7 @@ impl<'v> Publishers<'v> {
     }
 
     fn mqtt(&self, number: u32) -> MqttMessage {
-        let message = self.messages.mqtt(number);
+        let message = self.messages.of(number).mqtt(number);
         match self.delay(number) {
             Some(delay) => message.user("x-delay", &delay.to_string()),
             None => message,
@@ -175,7 +192,7 @@ impl<'v> Publishers<'v> {
     }
 
     fn stomp(&self, number: u32) -> StompMessage {
-        let message = self.messages.stomp(number);
+        let message = self.messages.of(number).stomp(number);
         match self.delay(number) {
             Some(delay) => message.header("x-delay", &delay.to_string()),
             None => message,

@@ -1,23 +1,25 @@
 //! What a message goes through.
 
 use retryrmq::{Client, ClientOptions, Failure, Message, Outcome, Strategy, WorkQueue};
-use retryrmq_harness::{Class, QueueType, RandomMessages, Vhost};
+use retryrmq_harness::{Class, QueueType, Vhost};
 
 use crate::{
     books::{Books, Verdict, replay},
-    class,
-    publishers::{Publishers, Target, bind_queue, declare_exchange},
+    publishers::{Mixture, Publishers, Target, bind_queue, declare_exchange},
+    rare,
     stage::{INTAKE, Native, declare},
 };
 
 const DELAYED: &str = "retryrmq.delayed";
 
 /// Messages of this run.
-fn messages(class: Class) -> RandomMessages {
+fn messages(usual: Class, (rare, one_in): (Class, u32)) -> Mixture {
     let seed = std::env::var("RETRYRMQ_STRANGE_SEED").ok();
-    RandomMessages {
-        class,
+    Mixture {
         seed: seed.map_or(0, |seed| seed.parse().expect("a seed is a number")),
+        usual,
+        rare,
+        one_in,
     }
 }
 
@@ -67,8 +69,12 @@ impl Library {
         });
         let running = running.await.unwrap();
         let target = Target::Queue("strange");
-        let mut publishers =
-            Publishers::connect(vhost, target, messages(class(vhost.broker()))).await;
+        let mut publishers = Publishers::connect(
+            vhost,
+            target,
+            messages(Class::Readable, rare(vhost.broker())),
+        )
+        .await;
         books.sent(count, &publishers.publish(count).await);
         books.settle(vhost, &client, &["strange"]).await;
         books.mend();
@@ -96,7 +102,8 @@ pub(crate) async fn rejected(vhost: &Vhost, kind: QueueType, count: u32) {
     .await;
     let target = Target::Queue("native");
     // Its own client gives up its connection for a name that is no text.
-    let mut publishers = Publishers::connect(vhost, target, messages(Class::Text)).await;
+    let mut publishers =
+        Publishers::connect(vhost, target, messages(Class::Text, (Class::Text, 1))).await;
     books.sent(count, &publishers.publish(count).await);
     let queues = ["native", INTAKE];
     let client = Client::connect(vhost.url()).await.unwrap();
@@ -128,7 +135,12 @@ pub(crate) async fn delayed(vhost: &Vhost, count: u32) {
         });
     let running = running.await.unwrap();
     let target = Target::Delayed("orders", "order.new");
-    let mut publishers = Publishers::connect(vhost, target, messages(class(vhost.broker()))).await;
+    let mut publishers = Publishers::connect(
+        vhost,
+        target,
+        messages(Class::Readable, rare(vhost.broker())),
+    )
+    .await;
     books.sent(count, &publishers.publish(count).await);
     let queues = ["due", DELAYED];
     books.settle(vhost, &client, &queues).await;

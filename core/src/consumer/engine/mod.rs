@@ -74,6 +74,15 @@ use crate::{
 /// behind others.
 const RETURNS: Duration = Duration::from_secs(30);
 
+/// How far a session came with the messages that it was to take one at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Singly {
+    /// Whether it would have taken the next one so as well.
+    pub(crate) is_unfinished: bool,
+    /// Whether it has taken one so.
+    pub(crate) has_taken: bool,
+}
+
 /// What an engine is made from.
 pub(crate) struct Setup {
     pub(crate) options: Consumer,
@@ -130,6 +139,7 @@ pub(crate) struct Engine {
     suspicion: u32,
     /// How many messages are still to be taken one at a time, however long each takes.
     singly: u32,
+    singly_at_first: u32,
     suspect: Option<Suspect>,
     /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
     lingering: Option<(Token, Moment)>,
@@ -202,6 +212,7 @@ impl Engine {
             cautious: true,
             suspicion: 0,
             singly: 0,
+            singly_at_first: 0,
             suspect: None,
             lingering: None,
             relief: None,
@@ -360,7 +371,15 @@ impl Engine {
 
     /// Takes this many messages of the next session one at a time.
     pub(crate) fn take_singly(&mut self, count: u32) {
-        self.singly = count;
+        (self.singly, self.singly_at_first) = (count, count);
+    }
+
+    /// How far it came with them.
+    pub(crate) fn singly(&self) -> Singly {
+        Singly {
+            is_unfinished: self.singly > 0,
+            has_taken: self.singly < self.singly_at_first,
+        }
     }
 
     /// The queue's name.

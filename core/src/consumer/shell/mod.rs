@@ -460,6 +460,7 @@ impl Shell {
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let demands = Arc::clone(&self.demands);
         let suspicion = self.suspicion.clone();
+        let pause = suspicion.pause(pause);
         let (may_set_aside, window) = (self.may_set_aside, self.window);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -492,7 +493,7 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
-                let mut singly = 0;
+                let mut singly = suspicion.singly(window);
                 if suspicion.looks() {
                     let queue = (&queue, kind, window);
                     let looked = suspicion.look(&client, &connection, queue, may_set_aside);
@@ -598,7 +599,8 @@ impl Shell {
     fn suspect(&mut self, why: Option<&Error>) {
         let by_error = why.is_some_and(is_internal_error);
         let (lived, moves) = (self.opened.elapsed(), self.client.moves());
-        self.suspicion.lost(by_error, lived, moves);
+        let singly = self.engine.singly();
+        self.suspicion.lost(by_error, lived, moves, singly);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements

@@ -15,6 +15,8 @@ use crate::frame::{Delivery, Refusal};
 use crate::queue::{ConsumerKey, Context, Effect, Holder, Queue, QueueId};
 use crate::settings::Policy;
 use crate::{ConnectionId, Frame, MessageId, Method, Name, Profile};
+use lapin::BasicProperties;
+use lapin::types::AMQPValue;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -93,7 +95,8 @@ impl Broker {
         self.connect_as(Connection::default())
     }
 
-    /// Opens a connection that speaks the same methods, and is given what only clients of AMQP 1.0 can get.
+    /// Opens a connection that speaks the same methods, and is given what only clients of AMQP 1.0 can get. An `x-` header without a value
+    /// costs it the connection.
     pub fn connect_amqp10(&mut self) -> Option<ConnectionId> {
         self.connect_as(Connection {
             amqp10: true,
@@ -415,7 +418,12 @@ impl Broker {
         let Some(channel) = self.channel_mut(to.connection, to.channel) else {
             return;
         };
-        if delivery.unreadable && !speaks_amqp10 {
+        let obstructs = if speaks_amqp10 {
+            has_annotation_without_value(&delivery.properties)
+        } else {
+            delivery.unreadable
+        };
+        if obstructs {
             return self.break_down(to.connection);
         }
         delivery.tag = channel.next_tag;
@@ -496,4 +504,14 @@ impl Broker {
             format!("NOT_FOUND - no queue '{queue}' in vhost '{vhost}'"),
         )
     }
+}
+
+/// Whether a header becomes an annotation without a value, which AMQP 1.0 does not allow.
+fn has_annotation_without_value(properties: &BasicProperties) -> bool {
+    let headers = properties
+        .headers()
+        .iter()
+        .flat_map(|headers| headers.inner());
+    let mut annotations = headers.filter(|(name, _)| name.as_str().starts_with("x-"));
+    annotations.any(|(_, value)| *value == AMQPValue::Void)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use retryrmq_model::{Broker, Frame, Method};
+use retryrmq_model::{Broker, ConnectionId, Frame, Method};
 
 use super::{PARKED, Setting, UNREADABLE, replica::Choice};
 use crate::{
@@ -206,6 +206,15 @@ impl Books {
         page.runs - 1
     }
 
+    /// Any of those that are not settled may come again.
+    pub(super) fn hit_all(&mut self) {
+        for number in &self.unsettled {
+            if let Some(page) = self.pages.get_mut(number) {
+                page.hits += 1;
+            }
+        }
+    }
+
     /// Its consumer's connection or process is gone.
     pub(super) fn hit(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
@@ -327,7 +336,8 @@ impl Books {
         replayed: bool,
     ) -> Result<(), String> {
         let parked = parked(broker);
-        let unreadable = read_all(broker, UNREADABLE);
+        let reader = broker.connect_amqp10();
+        let unreadable = read_all(broker, reader, UNREADABLE);
         let unreadable: Vec<_> = unreadable.iter().map(number).collect();
         let ended = parked.iter().map(|(number, _)| *number).chain(unreadable);
         let ended: Vec<u32> = ended.collect();
@@ -375,7 +385,8 @@ pub(super) fn number(properties: &BasicProperties) -> u32 {
 
 /// The numbers and reasons of the messages in the parking queue.
 fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
-    let all = read_all(broker, PARKED).into_iter();
+    let reader = broker.connect();
+    let all = read_all(broker, reader, PARKED).into_iter();
     all.map(|properties| {
         let table = properties.headers().clone().unwrap_or_default();
         let reason = headers::string(&table, headers::PARKED_REASON);
@@ -386,9 +397,13 @@ fn parked(broker: &mut Broker) -> Vec<(u32, String)> {
 }
 
 /// The properties of all messages in a queue, which are not there any more then.
-fn read_all(broker: &mut Broker, queue: &str) -> Vec<BasicProperties> {
+fn read_all(
+    broker: &mut Broker,
+    reader: Option<ConnectionId>,
+    queue: &str,
+) -> Vec<BasicProperties> {
     let mut all = Vec::new();
-    let Some(reader) = broker.connect_amqp10() else {
+    let Some(reader) = reader else {
         return all;
     };
     broker.send(reader, 1, Method::OpenChannel);

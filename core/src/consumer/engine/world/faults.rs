@@ -327,7 +327,7 @@ impl World {
             && !service_away
             && !plain
             && careless.is_none()
-            && unreadable != Some(Unreadable::Stuck)
+            && !matches!(unreadable, Some(Unreadable::Stuck | Unreadable::Hidden))
             && !crash_loops;
         if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;

@@ -52,6 +52,8 @@ enum Careless {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unreadable {
     Movable,
+    /// They can, and are behind others that AMQP 1.0 cannot carry.
+    Hidden,
     /// The consumers' user lacks a permission until faults stop.
     Stuck,
 }

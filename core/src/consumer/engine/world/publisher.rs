@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{ConnectionId, Frame, Method, Publish, QueueType};
 
-use super::{QUEUE, World, books::Kind};
+use super::{QUEUE, Unreadable, World, books::Kind};
 use crate::{
     BasicProperties, Strategy,
     types::{AMQPValue, FieldTable},
@@ -64,6 +64,13 @@ impl World {
                 ("x-acquired-count", 1),
             ][self.random.usize(..3)];
             headers.insert(name.into(), AMQPValue::LongLongInt(count));
+        }
+        // A look cannot get past these. Handlers can, and their copies have it too.
+        if self.setting.unreadable == Some(Unreadable::Hidden)
+            && kind != Kind::Unreadable
+            && self.random.u8(0..6) == 0
+        {
+            headers.insert("x-null".into(), AMQPValue::Void);
         }
         let mut properties = BasicProperties::default()
             .with_delivery_mode(2)

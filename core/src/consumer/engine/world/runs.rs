@@ -611,6 +611,17 @@ fn what_cannot_be_delivered_is_moved_out_of_the_way() {
     hold(100, movable);
 }
 
+/// A process that starts again forgets how many connections it has lost, and what was returned because of other faults counts as well.
+fn hidden(setting: Setting) -> Setting {
+    let faults = setting.faults.quiet();
+    odd(Setting { faults, ..setting }, Unreadable::Hidden)
+}
+
+#[test]
+fn what_cannot_be_delivered_is_found_behind_what_no_look_can_pass() {
+    hold(100, hidden);
+}
+
 fn stuck(setting: Setting) -> Setting {
     let faults = setting.faults.quiet();
     odd(Setting { faults, ..setting }, Unreadable::Stuck)

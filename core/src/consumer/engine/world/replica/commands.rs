@@ -36,7 +36,10 @@ impl World {
         let channel = replica.channel;
         let mut write = |method| replica.consuming.written.push_back((channel, method));
         match command {
-            Command::Open { session, pause } => replica.opens = Some((session, now.at + pause)),
+            Command::Open { session, pause } => {
+                let pause = replica.suspicion.pause(pause);
+                replica.opens = Some((session, now.at + pause));
+            }
             Command::Drop { .. } => write(Method::CloseChannel),
             Command::Consume {
                 consumer, prefetch, ..

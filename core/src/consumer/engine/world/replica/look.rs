@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use retryrmq_model::{ConnectionId, Consume, Declare, Frame, Method, Publish, Version};
+use retryrmq_model::{
+    ConnectionId, Consume, Declare, Delivery, Frame, Method, Publish, QueueType, Version,
+};
 
 use super::{
     super::{QUEUE, UNREADABLE, Unreadable, World, books::number},
@@ -13,7 +15,7 @@ use crate::{
     Error, ErrorKind, Item, Result,
     consumer::engine::Input,
     topology::{SAFE_AGE, unreadable},
-    unreadable::Moved,
+    unreadable::{Moved, Reach, Step, Suspected, refused},
 };
 
 /// Messages on their way out of the queue.
@@ -22,6 +24,7 @@ pub(super) struct Look {
     session: u64,
     /// The tags of what is moved, with their numbers.
     meant: Vec<(u64, u32)>,
+    ended_early: Option<Error>,
     /// When the originals are removed.
     until: Duration,
 }
@@ -35,52 +38,69 @@ impl Look {
 fn moved(count: usize) -> Moved {
     Moved {
         causes: vec!["it has a type that AMQP 0-9-1 lacks".to_owned(); count],
-        is_partial: false,
+        ..Moved::default()
     }
 }
 
+fn hidden() -> Error {
+    Error::new(ErrorKind::Broker, "AMQP 1.0 cannot carry it")
+}
+
 impl World {
+    fn suspected(&self) -> Suspected<'static> {
+        Suspected {
+            queue: QUEUE,
+            is_classic: self.setting.work == QueueType::Classic,
+            is_free: self.setting.work == QueueType::Classic
+                || self.setting.version >= Version::V4_3,
+            prefetch: self.setting.prefetch,
+        }
+    }
+
     /// Looks before a channel is opened. Returns `Ok` if that can be opened now.
     pub(super) fn begin_look(&mut self, at: usize, session: u64) -> Result<bool> {
         let suspicion = self.replicas[at].suspicion.clone();
+        self.take_singly(at, suspicion.singly(self.setting.prefetch));
         if !suspicion.looks() {
             return Ok(true);
         }
-        if self.setting.unreadable == Some(Unreadable::Stuck) && !self.harm_has_stopped {
-            let refused = Error::new(ErrorKind::AccessRefused, "access refused");
-            return suspicion.after(QUEUE, Err(refused), false).map(|()| true);
+        let suspected = self.suspected();
+        let is_stuck = self.setting.unreadable == Some(Unreadable::Stuck) && !self.harm_has_stopped;
+        let no = || refused(Error::new(ErrorKind::AccessRefused, "access refused"));
+        if is_stuck && suspicion.is_refused() {
+            return suspicion.looked(suspected, no()).map(|_| true);
         }
+        let Step::Look(reach) = suspicion.step(suspected, None)? else {
+            return Ok(true);
+        };
         let Some(connection) = self.broker.connect_amqp10() else {
             return Err(super::lost());
         };
-        let is_free = self.setting.version >= Version::V4_3;
-        let most = suspicion.looks_at(self.setting.prefetch, is_free);
-        let prefetch = u16::try_from(most).unwrap_or(u16::MAX);
-        for method in [
-            Method::OpenChannel,
-            Method::SelectConfirms,
-            Method::Qos { prefetch },
-            Method::Consume(Consume::new(QUEUE, "look")),
-        ] {
-            self.broker.send(connection, 1, method);
-        }
-        let mut found = Vec::new();
-        while let Some((_, frame)) = self.broker.receive(connection) {
-            if let Frame::Deliver(delivery) = frame {
-                // It comes again after the look, as after a crash.
-                self.books.hit(number(&delivery.properties));
-                if delivery.unreadable {
-                    found.push(delivery);
-                }
+        let found = self.read(connection, reach);
+        let mut ended_early = None;
+        let (connection, found) = match (found, reach) {
+            (Some(found), _) => (connection, found),
+            (None, Reach::Near(_)) => {
+                ended_early = Some(hidden());
+                let Some(connection) = self.broker.connect_amqp10() else {
+                    return Err(super::lost());
+                };
+                let found = self.read(connection, Reach::Singly(1));
+                (connection, found.unwrap_or_default())
             }
+            (None, Reach::Singly(_)) => {
+                ended_early = Some(hidden());
+                (connection, Vec::new())
+            }
+        };
+        if is_stuck && !found.is_empty() {
+            self.broker.cut(connection);
+            return suspicion.looked(suspected, no()).map(|_| true);
         }
-        // Nothing comes that was not asked for.
-        let tag = "look".into();
-        self.broker.send(connection, 1, Method::Cancel { tag });
         if !found.is_empty() {
             let queue_type = match self.setting.waiting {
-                retryrmq_model::QueueType::Classic => crate::QueueType::Classic,
-                retryrmq_model::QueueType::Quorum => crate::QueueType::Quorum,
+                QueueType::Classic => crate::QueueType::Classic,
+                QueueType::Quorum => crate::QueueType::Quorum,
             };
             if let Item::Queue {
                 name, arguments, ..
@@ -103,19 +123,68 @@ impl World {
             connection,
             session,
             meant,
+            ended_early,
             until: self.now + if moves { SAFE_AGE } else { Duration::ZERO },
         };
         self.replicas[at].look = Some(look);
         Ok(false)
     }
 
+    /// What is found within reach. `None`: the broker ended the connection at a message that AMQP 1.0 cannot carry.
+    fn read(&mut self, connection: ConnectionId, reach: Reach) -> Option<Vec<Delivery>> {
+        let most = match reach {
+            Reach::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
+            // One is enough for a look that ends with the first.
+            Reach::Singly(_) => 1,
+        };
+        for method in [
+            Method::OpenChannel,
+            Method::SelectConfirms,
+            Method::Qos { prefetch: most },
+            Method::Consume(Consume::new(QUEUE, "look")),
+        ] {
+            self.broker.send(connection, 1, method);
+        }
+        let mut found = Vec::new();
+        while let Some((_, frame)) = self.broker.receive(connection) {
+            if let Frame::Deliver(delivery) = frame {
+                // It comes again after the look, as after a crash.
+                self.books.hit(number(&delivery.properties));
+                if delivery.unreadable {
+                    found.push(*delivery);
+                }
+            }
+        }
+        if !self.broker.is_open(connection) {
+            // What was still to be sent comes again as well.
+            self.books.hit_all();
+            return None;
+        }
+        // Nothing comes that was not asked for.
+        let tag = "look".into();
+        self.broker.send(connection, 1, Method::Cancel { tag });
+        Some(found)
+    }
+
+    fn take_singly(&mut self, at: usize, count: u32) {
+        if let Some(engine) = &mut self.replicas[at].engine {
+            engine.take_singly(count);
+        }
+    }
+
     /// The copies are safe, or the connection was lost.
     pub(super) fn end_look(&mut self, at: usize, look: Look) -> std::result::Result<(), String> {
-        let looked = self.remove_originals(at, &look);
+        let looked = self.remove_originals(at, &look).map(|moved| Moved {
+            ended_early: look.ended_early,
+            ..moved
+        });
         let suspicion = self.replicas[at].suspicion.clone();
         let session = look.session;
-        match suspicion.after(QUEUE, looked, false) {
-            Ok(()) => self.consume(at, session),
+        match suspicion.looked(self.suspected(), looked) {
+            Ok(singly) => {
+                self.take_singly(at, singly);
+                self.consume(at, session)
+            }
             Err(error) => self.tell(at, Input::OpenFailed { session, error }),
         }
     }

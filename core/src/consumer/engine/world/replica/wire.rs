@@ -10,7 +10,7 @@ use super::{
 use crate::{
     Error, ErrorKind,
     connection::{Doing, refusal},
-    consumer::engine::{Arrival, Input},
+    consumer::engine::{Arrival, Engine, Input},
     types::ShortString,
 };
 
@@ -125,7 +125,11 @@ impl World {
     fn suspect(&mut self, at: usize, by_error: bool) {
         let replica = &mut self.replicas[at];
         let lived = self.now.saturating_sub(replica.opened);
-        replica.suspicion.lost(by_error, lived, replica.moves);
+        let singly = replica.engine.as_ref().map(Engine::singly);
+        let moves = replica.moves;
+        replica
+            .suspicion
+            .lost(by_error, lived, moves, singly.unwrap_or_default());
     }
 
     pub(super) fn publisher_of_copies_hears(
