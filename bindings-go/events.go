@@ -41,6 +41,13 @@ const (
 	// EventLoginRefused: the connection was lost, and the broker now refuses the login or the virtual host. The client keeps trying. Fix the
 	// user, the password or the virtual host.
 	EventLoginRefused EventName = "login_refused"
+	// EventUnreadableMoved: the consumer moved messages of its queue to `<queue>.unreadable`: RabbitMQ cannot deliver them over AMQP 0-9-1, and
+	// closed the connection instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
+	EventUnreadableMoved EventName = "unreadable_moved"
+	// EventConsumingStopped: RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it
+	// cannot deliver, and no such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once;
+	// EventReconnected follows.
+	EventConsumingStopped EventName = "consuming_stopped"
 	// EventReconnected: the consumer consumes again after a loss.
 	EventReconnected EventName = "reconnected"
 	// EventPaused: too many attempts failed, so the consumer takes no messages for a while.
@@ -63,10 +70,16 @@ type Event struct {
 	Delay time.Duration
 	// Reason is why the message was parked.
 	Reason string
-	// Error is the error, of an attempt at most 1024 bytes.
+	// Error is the error, of an attempt at most 1024 bytes. Of EventConsumingStopped it says what to do as well.
 	Error string
 	// Crashes is the number of the message's crashes so far.
 	Crashes int
+	// To is the queue to which messages were moved.
+	To string
+	// Count is how many messages were moved.
+	Count int
+	// Cause is why the first of them cannot be delivered.
+	Cause string
 }
 
 // An event as the native half writes it: in snake case, and with nanoseconds.
@@ -79,6 +92,9 @@ type eventRow struct {
 	Reason    string        `json:"reason"`
 	Error     string        `json:"error"`
 	Crashes   int           `json:"crashes"`
+	To        string        `json:"to"`
+	Count     int           `json:"count"`
+	Cause     string        `json:"cause"`
 }
 
 // The most events that wait for a listener.

@@ -24,6 +24,8 @@ type Stats struct {
 	AlreadyHandled uint64
 	// Requeued: messages requeued.
 	Requeued uint64
+	// Unreadable: messages moved to `<queue>.unreadable`, because RabbitMQ cannot deliver them over AMQP 0-9-1.
+	Unreadable uint64
 	// Stale: settlements without effect, because the message was already settled or belongs to a lost connection.
 	Stale uint64
 	// PublishFailures: copies that could not be stored at once.
@@ -41,7 +43,7 @@ func newStats(numbers map[string]uint64) Stats {
 		Delivered: numbers["delivered"], Acked: numbers["acked"], Failed: numbers["failed"], Retried: numbers["retried"],
 		Deferred: numbers["deferred"], Parked: numbers["parked"], HandedOver: numbers["handed_over"], Rejected: numbers["rejected"],
 		Detoured: numbers["detoured"], AlreadyHandled: numbers["already_handled"], Requeued: numbers["requeued"],
-		Stale: numbers["stale"], PublishFailures: numbers["publish_failures"], Reconnects: numbers["reconnects"],
+		Unreadable: numbers["unreadable"], Stale: numbers["stale"], PublishFailures: numbers["publish_failures"], Reconnects: numbers["reconnects"],
 		Pauses: numbers["pauses"], Outstanding: numbers["outstanding"],
 	}
 }

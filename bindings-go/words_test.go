@@ -33,7 +33,8 @@ func TestEventsAreNamedAsInTheCore(t *testing.T) {
 		"Retried": EventRetried, "Deferred": EventDeferred, "Parked": EventParked, "HandedOver": EventHandedOver, "Rejected": EventRejected,
 		"Detoured": EventDetoured, "AlreadyHandled": EventAlreadyHandled, "Replayed": EventReplayed,
 		"PublishFailed": EventPublishFailed, "Requeued": EventRequeued, "Disconnected": EventDisconnected,
-		"LoginRefused": EventLoginRefused, "Reconnected": EventReconnected, "Paused": EventPaused, "Resumed": EventResumed,
+		"LoginRefused": EventLoginRefused, "UnreadableMoved": EventUnreadableMoved, "ConsumingStopped": EventConsumingStopped,
+		"Reconnected": EventReconnected, "Paused": EventPaused, "Resumed": EventResumed,
 	} {
 		ours[name] = string(value)
 	}

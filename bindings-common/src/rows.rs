@@ -29,7 +29,7 @@ fn duration(duration: Duration) -> Value<'static> {
 }
 
 /// The fields of an event, in the same order everywhere.
-pub(crate) fn of_event(event: &Event) -> [Field<'_>; 8] {
+pub(crate) fn of_event(event: &Event) -> [Field<'_>; 11] {
     let facts = event.facts();
     let number = |number: Option<u32>| number.map(|number| Number(number.into()));
     [
@@ -41,6 +41,9 @@ pub(crate) fn of_event(event: &Event) -> [Field<'_>; 8] {
         ("reason", facts.reason.map(ParkReason::as_str).map(Text)),
         ("error", facts.error.map(Text)),
         ("crashes", number(facts.crashes)),
+        ("to", facts.to.map(Text)),
+        ("count", number(facts.count)),
+        ("cause", facts.cause.map(Text)),
     ]
 }
 

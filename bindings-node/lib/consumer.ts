@@ -52,6 +52,8 @@ export interface Stats {
   alreadyHandled: number
   /** Messages requeued. */
   requeued: number
+  /** Messages moved to `<queue>.unreadable`, because RabbitMQ cannot deliver them over AMQP 0-9-1. */
+  unreadable: number
   /** Settlements without effect, because the message was already settled or belongs to a lost connection. */
   stale: number
   /** Copies that could not be stored at once. */

@@ -102,6 +102,28 @@ export interface LoginRefused extends About<'login_refused'> {
   readonly error: string
 }
 
+/**
+ * The consumer moved messages of its queue to `<queue>.unreadable`: RabbitMQ cannot deliver them over AMQP 0-9-1, and closed the connection
+ * instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
+ */
+export interface UnreadableMoved extends About<'unreadable_moved'> {
+  /** The queue to which they were moved. */
+  readonly to: string
+  /** How many were moved. */
+  readonly count: number
+  /** Why the first of them cannot be delivered. */
+  readonly cause: string
+}
+
+/**
+ * RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no such
+ * message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; `reconnected` follows.
+ */
+export interface ConsumingStopped extends About<'consuming_stopped'> {
+  /** Why it does not consume, and what to do. */
+  readonly error: string
+}
+
 /** The consumer consumes again after a loss. */
 export type Reconnected = About<'reconnected'>
 
@@ -128,6 +150,8 @@ export type Event =
   | Requeued
   | Disconnected
   | LoginRefused
+  | UnreadableMoved
+  | ConsumingStopped
   | Reconnected
   | Paused
   | Resumed
@@ -148,6 +172,8 @@ const NAMES: { readonly [Name in Event['name']]: true } = {
   requeued: true,
   disconnected: true,
   login_refused: true,
+  unreadable_moved: true,
+  consuming_stopped: true,
   reconnected: true,
   paused: true,
   resumed: true,
@@ -161,7 +187,15 @@ export function known(name: unknown): void {
   throw new InvalidTypeError(`there is no event \`${String(name)}\`; the events are ${Object.keys(NAMES).join(', ')}`)
 }
 
-const ABOUT_CONSUMERS = new Set(['disconnected', 'login_refused', 'reconnected', 'paused', 'resumed'])
+const ABOUT_CONSUMERS = new Set([
+  'disconnected',
+  'login_refused',
+  'unreadable_moved',
+  'consuming_stopped',
+  'reconnected',
+  'paused',
+  'resumed',
+])
 
 interface Row {
   name: string

@@ -38,6 +38,7 @@ export {
 } from './errors.js'
 export type {
   AlreadyHandled,
+  ConsumingStopped,
   Deferred,
   Detoured,
   Disconnected,
@@ -55,6 +56,7 @@ export type {
   Requeued,
   Resumed,
   Retried,
+  UnreadableMoved,
 } from './events.js'
 export { setLogger, type Logger } from './log.js'
 export { Message, type HistoryEntry, type Properties } from './message.js'

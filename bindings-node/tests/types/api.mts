@@ -61,6 +61,8 @@ const options: ConsumerOptions = {
   onEvent: (event: Event) => {
     if (event.name === 'parked') event.reason satisfies string
     if (event.name === 'login_refused') event.error satisfies string
+    if (event.name === 'unreadable_moved') event satisfies { to: string; count: number; cause: string }
+    if (event.name === 'consuming_stopped') event.error satisfies string
     // @ts-expect-error a consumer that reconnected has no message
     if (event.name === 'reconnected') void event.messageId
   },

@@ -18,4 +18,6 @@ test('only an event about a message has an id, and that always', () => {
   const of = (name) => Object.entries(made(JSON.stringify({ name, queue: 'orders' })))
   assert.deepEqual(of('replayed'), [['messageId', undefined], ['name', 'replayed'], ['queue', 'orders']])
   assert.deepEqual(of('resumed'), [['name', 'resumed'], ['queue', 'orders']])
+  const moved = { name: 'unreadable_moved', queue: 'orders', to: 'orders.unreadable', count: 2, cause: 'why' }
+  assert.deepEqual({ ...made(JSON.stringify(moved)) }, moved)
 })

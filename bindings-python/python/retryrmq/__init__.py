@@ -47,6 +47,7 @@ from .errors import (
 )
 from .events import (
     AlreadyHandled,
+    ConsumingStopped,
     Deferred,
     Detoured,
     Disconnected,
@@ -62,6 +63,7 @@ from .events import (
     Requeued,
     Resumed,
     Retried,
+    UnreadableMoved,
 )
 from .login import Credentials, Login
 from .options import ConsumerOptions, Handler, Pause, Strategy, WorkQueue
@@ -88,6 +90,7 @@ __all__ = [
     "ConnectionLostError",
     "Consumer",
     "ConsumerOptions",
+    "ConsumingStopped",
     "Credentials",
     "Defer",
     "Deferred",
@@ -133,6 +136,7 @@ __all__ = [
     "TlsFailedError",
     "TooLargeError",
     "UnreachableError",
+    "UnreadableMoved",
     "UnroutableError",
     "VhostNotFoundError",
     "WorkQueue",

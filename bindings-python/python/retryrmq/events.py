@@ -141,6 +141,35 @@ class LoginRefused(Event):
 
 
 @dataclass(frozen=True)
+class UnreadableMoved(Event):
+    """The consumer moved messages of its queue to ``<queue>.unreadable``: RabbitMQ cannot deliver them over AMQP 0-9-1.
+
+    RabbitMQ closed the connection instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
+    """
+
+    name = "unreadable_moved"
+    #: The queue to which they were moved.
+    to: str
+    #: How many were moved.
+    count: int
+    #: Why the first of them cannot be delivered.
+    cause: str
+
+
+@dataclass(frozen=True)
+class ConsumingStopped(Event):
+    """RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver.
+
+    No such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; ``Reconnected``
+    follows.
+    """
+
+    name = "consuming_stopped"
+    #: Why it does not consume, and what to do.
+    error: str
+
+
+@dataclass(frozen=True)
 class Reconnected(Event):
     """The consumer consumes again after a loss."""
 
@@ -178,6 +207,8 @@ _KINDS: dict[str, type[Event]] = {
         Requeued,
         Disconnected,
         LoginRefused,
+        UnreadableMoved,
+        ConsumingStopped,
         Reconnected,
         Paused,
         Resumed,

@@ -48,6 +48,8 @@ class Stats:
     already_handled: int
     #: Messages requeued.
     requeued: int
+    #: Messages moved to ``<queue>.unreadable``, because RabbitMQ cannot deliver them over AMQP 0-9-1.
+    unreadable: int
     #: Settlements without effect, because the message was already settled or belongs to a lost connection.
     stale: int
     #: Copies that could not be stored at once.

@@ -295,6 +295,19 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
             red,
             "the connection; unacknowledged messages are redelivered".to_owned(),
         ),
+        Event::UnreadableMoved {
+            to, count, cause, ..
+        } => (
+            "moved",
+            yellow,
+            format!(
+                "{count} message{} to {}, which RabbitMQ cannot deliver over AMQP 0-9-1: {}",
+                if *count == 1 { "" } else { "s" },
+                shown(to),
+                shown(cause)
+            ),
+        ),
+        Event::ConsumingStopped { error, .. } => ("stop", red, shown(error)),
         Event::Reconnected { .. } => (
             "found",
             Style::new().green(),
@@ -340,6 +353,9 @@ fn as_json(event: &Event) -> Value {
     set("reason", facts.reason.map(|reason| json!(reason.as_str())));
     set("error", facts.error.map(|error| json!(error)));
     set("crashes", facts.crashes.map(|crashes| json!(crashes)));
+    set("to", facts.to.map(|to| json!(to)));
+    set("count", facts.count.map(|count| json!(count)));
+    set("cause", facts.cause.map(|cause| json!(cause)));
     object
 }
 

@@ -194,7 +194,7 @@ impl Browse {
             return false;
         }
         let (client, connection) = (&self.client, &self.connection);
-        let moved = set_aside(
+        let looking = set_aside(
             client,
             connection,
             &self.queue,
@@ -202,12 +202,13 @@ impl Browse {
             Reach::Near(u32::MAX),
             true,
         );
-        let error = match moved.await {
-            Ok(moved) if !moved.causes.is_empty() => {
-                moved.tell(&self.queue, &self.parking);
-                return true;
-            }
-            Ok(moved) => moved.refused.or(moved.ended_early),
+        let (moved, looked) = looking.await;
+        moved.tell(&self.queue, &self.parking);
+        if !moved.causes.is_empty() {
+            return true;
+        }
+        let error = match looked {
+            Ok(()) => moved.refused.or(moved.ended_early),
             Err(error) => Some(error),
         };
         if let Some(error) = error {

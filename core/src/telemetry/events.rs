@@ -133,6 +133,28 @@ pub enum Event {
         /// What the broker refused.
         error: String,
     },
+    /// The consumer moved messages of its queue to `<queue>.unreadable`: RabbitMQ cannot deliver them over AMQP 0-9-1, and closed the
+    /// connection instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
+    #[non_exhaustive]
+    UnreadableMoved {
+        /// The work queue.
+        queue: String,
+        /// The queue to which they were moved.
+        to: String,
+        /// How many were moved.
+        count: u32,
+        /// Why the first of them cannot be delivered.
+        cause: String,
+    },
+    /// RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no
+    /// such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; `reconnected` follows.
+    #[non_exhaustive]
+    ConsumingStopped {
+        /// The work queue.
+        queue: String,
+        /// Why it does not consume, and what to do.
+        error: String,
+    },
     /// The consumer is connected and consumes again.
     #[non_exhaustive]
     Reconnected {
@@ -222,6 +244,16 @@ impl Event {
                 queue: queue(),
                 error: error(),
             },
+            Self::UnreadableMoved {
+                queue: queue(),
+                to: String::new(),
+                count: 1,
+                cause: String::new(),
+            },
+            Self::ConsumingStopped {
+                queue: queue(),
+                error: error(),
+            },
             Self::Reconnected { queue: queue() },
             Self::Paused {
                 queue: queue(),
@@ -247,6 +279,8 @@ impl Event {
             Self::Requeued { .. } => "requeued",
             Self::Disconnected { .. } => "disconnected",
             Self::LoginRefused { .. } => "login_refused",
+            Self::UnreadableMoved { .. } => "unreadable_moved",
+            Self::ConsumingStopped { .. } => "consuming_stopped",
             Self::Reconnected { .. } => "reconnected",
             Self::Paused { .. } => "paused",
             Self::Resumed { .. } => "resumed",
@@ -344,9 +378,23 @@ impl Event {
                 delay: Some(*delay),
                 ..Facts::default()
             },
-            Self::LoginRefused { queue, error } => Facts {
+            Self::LoginRefused { queue, error } | Self::ConsumingStopped { queue, error } => {
+                Facts {
+                    queue,
+                    error: Some(error),
+                    ..Facts::default()
+                }
+            }
+            Self::UnreadableMoved {
                 queue,
-                error: Some(error),
+                to,
+                count,
+                cause,
+            } => Facts {
+                queue,
+                to: Some(to),
+                count: Some(*count),
+                cause: Some(cause),
                 ..Facts::default()
             },
             Self::Disconnected { queue }
@@ -377,6 +425,12 @@ pub struct Facts<'a> {
     pub error: Option<&'a str>,
     /// The message's crashes so far.
     pub crashes: Option<u32>,
+    /// The queue to which messages were moved.
+    pub to: Option<&'a str>,
+    /// How many messages were moved.
+    pub count: Option<u32>,
+    /// Why the first of them cannot be delivered.
+    pub cause: Option<&'a str>,
 }
 
 type Told = dyn Fn(&Event) + Send + Sync;

@@ -97,6 +97,7 @@ counters! {
     detoured = "messages_detoured": "Messages redelivered because their consumer never settled them, or too early with `native`; a copy waits, so that no crash is missed and no delay is skipped.",
     already_handled = "messages_already_handled": "Redeliveries of handled messages, acknowledged and not handled again.",
     requeued = "messages_requeued": "Messages requeued.",
+    unreadable = "messages_unreadable": "Messages moved to `<queue>.unreadable`, because RabbitMQ cannot deliver them over AMQP 0-9-1.",
     stale = "stale_settlements": "Settlements without effect, because the message was already settled or belongs to a lost connection.",
     publish_failures = "publish_failures": "Copies that could not be stored at once.",
     reconnects = "consumer_reconnects": "How often the consumer consumed again after a lost connection or channel.",
@@ -106,6 +107,7 @@ counters! {
 impl Counters {
     /// Counts an event.
     pub(crate) fn note(&self, event: &Event) {
+        let mut count = 1;
         let counter = match event {
             Event::Retried { .. } => &self.retried,
             Event::Deferred { .. } => &self.deferred,
@@ -117,13 +119,18 @@ impl Counters {
             Event::PublishFailed { .. } => &self.publish_failures,
             Event::Requeued { .. } => &self.requeued,
             Event::Paused { .. } => &self.pauses,
+            Event::UnreadableMoved { count: moved, .. } => {
+                count = u64::from(*moved);
+                &self.unreadable
+            }
             Event::Replayed { .. }
             | Event::Disconnected { .. }
             | Event::LoginRefused { .. }
+            | Event::ConsumingStopped { .. }
             | Event::Reconnected { .. }
             | Event::Resumed { .. } => return,
         };
-        counter.inc();
+        counter.inc_by(count);
     }
 }
 

@@ -99,14 +99,20 @@ impl Unreadable {
         loop {
             let left = most.saturating_sub(u32::try_from(causes.len()).unwrap_or(most));
             let reach = Reach::Near(left);
-            let moved = set_aside(client, connection, &self.queue, from, reach, true).await?;
+            let (mut moved, looked) =
+                set_aside(client, connection, &self.queue, from, reach, true).await;
             let has_moved = !moved.causes.is_empty();
+            let ended_early = moved.ended_early.take();
+            let goes_on = ended_early.is_some();
+            let error = looked.err().or(moved.refused.take());
+            let error = error.or(ended_early.filter(|_| !has_moved));
+            if let Some(error) = error {
+                moved.tell(&self.queue, from);
+                return Err(error);
+            }
             causes.extend(moved.causes);
-            match (moved.refused, moved.ended_early) {
-                (Some(error), _) => return Err(error),
-                (None, None) => return Ok(causes),
-                (None, Some(_)) if has_moved => {}
-                (None, Some(error)) => return Err(error),
+            if !goes_on {
+                return Ok(causes);
             }
         }
     }

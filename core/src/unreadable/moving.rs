@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use crate::{
-    Client, Error, ErrorKind, Plan, Result,
+    Client, Error, ErrorKind, Event, Plan, Result,
     amqp10::{Failure, Found, Link, Message},
     connection::{Connection, Session10},
     topology::{SAFE_AGE, unreadable, unreadable_queue},
@@ -76,6 +76,17 @@ impl Moved {
                  unreadable ls {work}` shows them, and their publishers should send other types"
             );
         }
+    }
+
+    /// The event for it, if a consumer of `work` moved some.
+    pub(crate) fn event(&self, work: &str) -> Option<Event> {
+        let cause = self.causes.first()?;
+        Some(Event::UnreadableMoved {
+            queue: work.to_owned(),
+            to: unreadable_queue(work),
+            count: u32::try_from(self.causes.len()).unwrap_or(u32::MAX),
+            cause: cause.clone(),
+        })
     }
 }
 
@@ -167,7 +178,7 @@ impl<'a> Reading<'a> {
 }
 
 /// Moves each message of the queue `from`, within reach, that RabbitMQ cannot deliver over AMQP 0-9-1. `declares`: the queue for them may be
-/// created.
+/// created. What was moved comes with the error that ended the look, if one did.
 ///
 /// # Errors
 /// Those of connecting, and of [`failure`]. Nothing is lost: an original is removed when its copy is safe.
@@ -178,7 +189,7 @@ pub(crate) async fn set_aside(
     from: &str,
     reach: Reach,
     declares: bool,
-) -> Result<Moved> {
+) -> (Moved, Result<()>) {
     let mut mover = Mover {
         client,
         work,
@@ -207,11 +218,8 @@ pub(crate) async fn set_aside(
         client.has_moved();
     }
     match looked {
-        Err(error) if !is_blocked(&error) => {
-            mover.moved.tell(work, from);
-            Err(error)
-        }
-        _ => Ok(mover.moved),
+        Err(error) if !is_blocked(&error) => (mover.moved, Err(error)),
+        _ => (mover.moved, Ok(())),
     }
 }
 

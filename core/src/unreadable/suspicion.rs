@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::moving::{FEW, Moved, Reach, can_set_aside, set_aside};
 use crate::{
-    Client, Error, ErrorKind, QueueType, Result,
+    Client, Error, ErrorKind, Event, QueueType, Result,
     connection::{Census, Connection, Count},
     consumer::{
         Singly,
@@ -161,8 +161,8 @@ impl Suspicion {
         }
     }
 
-    /// Looks for messages that close the connection, and moves them. Returns how many messages the consumer should take one at a time: those
-    /// that no look can pass are handled so, until what closes the connection is the first.
+    /// Looks for messages that close the connection, moves them, and tells of it. Returns how many messages the consumer should take one at a
+    /// time: those that no look can pass are handled so, until what closes the connection is the first.
     ///
     /// # Errors
     /// Why the consumer must not consume now.
@@ -172,6 +172,7 @@ impl Suspicion {
         connection: &Connection,
         (queue, kind, prefetch): (&ShortString, Option<QueueType>, u16),
         declares: bool,
+        tell: impl FnOnce(Event),
     ) -> Result<u32> {
         let ready = ready(client, connection, queue).await;
         let queue = queue.as_str();
@@ -192,12 +193,14 @@ impl Suspicion {
         let Step::Look(reach) = self.step(suspected, ready)? else {
             return Ok(self.singly(prefetch));
         };
-        let looked = set_aside(client, connection, queue, queue, reach, declares).await;
-        match &looked {
-            Ok(moved) => moved.tell(queue, queue),
-            Err(error) => {
-                debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
-            }
+        let (moved, looked) = set_aside(client, connection, queue, queue, reach, declares).await;
+        moved.tell(queue, queue);
+        if let Some(event) = moved.event(queue) {
+            tell(event);
+        }
+        let looked = looked.map(|()| moved);
+        if let Err(error) = &looked {
+            debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
         }
         self.looked(suspected, looked)
     }

@@ -1,7 +1,7 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
 use lapin::types::AMQPValue;
-use retryrmq::{BasicProperties, Client, Message, UnreadableMessage};
+use retryrmq::{BasicProperties, Client, Event, Message, UnreadableMessage};
 use retryrmq_harness::{
     Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
@@ -73,6 +73,42 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
     .await
 }
 
+/// How many messages the events say were moved, and the cause that the first of them gives.
+fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
+    let (mut moved, mut first) = (0, None);
+    for event in diary.events() {
+        if let Event::UnreadableMoved {
+            queue,
+            to,
+            count,
+            cause,
+            ..
+        } = event
+        {
+            assert_eq!((&*queue, &*to), (QUEUE, UNREADABLE));
+            moved += count;
+            first.get_or_insert(cause);
+        }
+    }
+    (moved, first)
+}
+
+/// How many events of this name there were.
+fn told(diary: &Diary, name: &str) -> usize {
+    let names = diary.event_names();
+    names.iter().filter(|told| **told == name).count()
+}
+
+/// Waits until it is told that the consumer stopped, and returns why.
+async fn stopped(diary: &Diary) -> String {
+    let Event::ConsumingStopped { queue, error, .. } = diary.event("consuming_stopped").await
+    else {
+        unreachable!("it is the event of this name")
+    };
+    assert_eq!(queue, QUEUE);
+    error
+}
+
 #[tokio::test]
 async fn they_are_moved_and_their_neighbours_are_handled() {
     on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
@@ -119,10 +155,23 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
                 ]
             );
             assert_eq!(all[3].body.len(), 120_000);
+            let count = u32::try_from(bombs.len()).unwrap();
+            assert_eq!(told_to_be_moved(&diary), (count, first.cause.clone()));
             // What comes later is moved as well, and what is looked at stays.
             publish(&vhost, QUEUE, &bombs[..1]).await;
             amqp.publish_with(QUEUE, "x", id("later")).await;
             diary.until("later", 1).await;
+            assert_eq!(told_to_be_moved(&diary).0, count + 1);
+            assert_eq!(running.stats().unreadable, u64::from(count) + 1);
+            assert!(
+                client.metrics_text().contains(&format!(
+                    "retryrmq_messages_unreadable_total{{queue=\"{QUEUE}\"}} {}\n",
+                    count + 1
+                )),
+                "{}",
+                client.metrics_text()
+            );
+            assert_eq!(told(&diary, "consuming_stopped"), 0);
             let all = set_aside(&client, bombs.len() + 1).await;
             let unreadable = client.unreadable(QUEUE);
             let ids = [all[1].id.clone(), all[2].id.clone(), "unknown".to_owned()];
@@ -158,18 +207,15 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         let running = start(consumer, &diary, |_| Ok(())).await;
         publish(&vhost, QUEUE, &bombs()[..1]).await;
         amqp.publish_with(QUEUE, "x", id("behind")).await;
-        eventually(PATIENCE, "it does not consume any more", || async {
-            let consumers = amqp.consumers(QUEUE).await;
-            let lost = diary
-                .event_names()
-                .iter()
-                .filter(|name| **name == "disconnected")
-                .count();
-            if lost >= 1 && consumers == Some(0) {
-                Ok(())
-            } else {
-                Err(format!("{lost} {consumers:?}"))
-            }
+        let why = stopped(&diary).await;
+        assert!(why.contains("retryrmq unreadable take orders"), "{why}");
+        assert!(told(&diary, "disconnected") >= 1);
+        assert_eq!(amqp.consumers(QUEUE).await, Some(0));
+        // Another try gets as far as the queue, and moves nothing.
+        user.may(FAMILY_AND_UNREADABLE, "^$", FAMILY_AND_UNREADABLE)
+            .await;
+        eventually(PATIENCE, "it tries again", || async {
+            amqp.depth(UNREADABLE).await == Some(0)
         })
         .await;
         user.may(
@@ -181,6 +227,15 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         diary.until("behind", 1).await;
         let root = connect_with(&vhost, QueueType::Quorum).await;
         set_aside(&root, 1).await;
+        assert_eq!(told_to_be_moved(&diary).0, 1);
+        assert_eq!(told(&diary, "consuming_stopped"), 1);
+        let names = diary.event_names();
+        let at = names.iter().position(|name| *name == "consuming_stopped");
+        let after = &names[at.unwrap() + 1..];
+        assert!(
+            after.starts_with(&["unreadable_moved", "reconnected"]),
+            "{names:?}"
+        );
         running.close().await;
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
         user.gone().await;
@@ -469,9 +524,11 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"));
             let running = start(consumer, &diary, |_| Ok(())).await;
-            eventually(PATIENCE, "it does not consume any more", || async {
+            let why = stopped(&diary).await;
+            assert!(why.contains("remove it with a policy"), "{why}");
+            eventually(PATIENCE, "the message is back", || async {
                 match (amqp.consumers(QUEUE).await, amqp.depth(QUEUE).await) {
-                    (Some(0), Some(1)) if diary.event_names().contains(&"disconnected") => Ok(()),
+                    (Some(0), Some(1)) => Ok(()),
                     other => Err(format!("{other:?}")),
                 }
             })
@@ -489,9 +546,15 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
                 amqp.depth("removed").await == Some(1)
             })
             .await;
+            eventually(PATIENCE, "it consumes again", || async {
+                diary.event_names().last() == Some(&"reconnected")
+            })
+            .await;
             put(json!({ "max-length": 1_000 })).await;
             amqp.publish_with(QUEUE, "x", id("later")).await;
             diary.until("later", 1).await;
+            assert_eq!(told_to_be_moved(&diary).0, 0);
+            assert_eq!(told(&diary, "consuming_stopped"), 1);
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         }

@@ -54,6 +54,10 @@ enum Mail {
     IsOld(u64),
     /// The broker refuses our login.
     Refused(Error),
+    /// Messages that cannot be delivered were moved.
+    Moved(Event),
+    /// It must not consume, because the broker would close its connection again.
+    Stopped(String),
 }
 
 /// A channel, and what is known when it is opened.
@@ -95,6 +99,8 @@ pub(super) struct Shell {
     outcomes: Vec<(Token, Ending)>,
     /// Whether the queue has messages that close our connections.
     suspicion: Suspicion,
+    /// Whether it does not consume because of them.
+    is_stopped: bool,
     /// When the current channel was opened.
     opened: Instant,
     /// When the engine's time began.
@@ -229,6 +235,7 @@ impl Shell {
             mailbox,
             outcomes: Vec::new(),
             suspicion: Suspicion::default(),
+            is_stopped: false,
             opened: Instant::now(),
             began: Instant::now(),
             told_to_close: false,
@@ -433,12 +440,14 @@ impl Shell {
             }
             Command::Skip { token } => self.inbox.skip(token),
             Command::EndIntake => self.inbox.end(),
-            Command::Tell(event) => {
-                // Counted events have been reported before.
-                self.listener.tell(|| event.clone());
-                self.counters.note(&event);
-            }
+            Command::Tell(event) => self.tell_of(&event),
         }
+    }
+
+    fn tell_of(&self, event: &Event) {
+        // Counted events have been reported before.
+        self.listener.tell(|| event.clone());
+        self.counters.note(event);
     }
 
     fn on_channel(&mut self, session: u64, act: impl FnOnce(&mut Channel)) {
@@ -496,8 +505,13 @@ impl Shell {
                 let mut singly = suspicion.singly(window);
                 if suspicion.looks() {
                     let queue = (&queue, kind, window);
-                    let looked = suspicion.look(&client, &connection, queue, may_set_aside);
-                    singly = looked.await?;
+                    let tell = |event| {
+                        let _ = mail.send(Mail::Moved(event));
+                    };
+                    let looked = suspicion.look(&client, &connection, queue, may_set_aside, tell);
+                    singly = looked.await.inspect_err(|error| {
+                        let _ = mail.send(Mail::Stopped(error.to_string()));
+                    })?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
                 Ok(Opened {
@@ -570,6 +584,7 @@ impl Shell {
             }
             Mail::Opened(session, Ok(opened)) => {
                 let (server, kind) = (opened.server, opened.kind);
+                self.is_stopped = false;
                 // During the end as well: it is then closed with everything else.
                 self.channel = Some(opened.channel);
                 self.engine.take_singly(opened.singly);
@@ -590,6 +605,14 @@ impl Shell {
                 let queue = self.engine.name().to_owned();
                 let error = error.to_string();
                 self.listener.tell(|| Event::LoginRefused { queue, error });
+            }
+            Mail::Moved(event) => self.tell_of(&event),
+            Mail::Stopped(error) => {
+                // Not again for each try.
+                if !std::mem::replace(&mut self.is_stopped, true) {
+                    let queue = self.engine.name().to_owned();
+                    self.tell_of(&Event::ConsumingStopped { queue, error });
+                }
             }
             Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
         }
