@@ -21,3 +21,4 @@ pub mod seen;
 pub mod stage;
 pub mod suite;
 pub mod task;
+pub mod unreadable;

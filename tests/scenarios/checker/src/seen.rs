@@ -8,7 +8,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::line::{Attempt, Line};
-use crate::scenario::ID_HEADER;
+use crate::matcher::{self, Seen as Sighting};
+use crate::scenario::{EventExpect, ID_HEADER, Sight};
 
 /// What a driver told and what the broker held in the end.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,8 @@ pub struct Seen {
     pub attempts: Vec<Attempt>,
     /// When each run of the handler ended, where the driver said so.
     pub settled: BTreeMap<(String, usize), u64>,
-    /// The events that the driver reported, by name.
-    pub events: Vec<String>,
+    /// The events that the driver reported: their names, and what they say.
+    pub events: Vec<(String, Value)>,
     /// The lines of the library's log, with their levels.
     pub log: Vec<(String, String)>,
     /// What each replay showed of the message that it was about, with the message's id, in order.
@@ -31,6 +32,8 @@ pub struct Seen {
     pub restarts: usize,
     /// What went wrong outside of what a scenario can expect: a driver that died, a line that is none, ….
     pub problems: Vec<String>,
+    /// How many messages are in the queue for what cannot be delivered.
+    pub unreadable: u32,
     /// The messages in each queue in the end, head first.
     pub left: BTreeMap<String, Vec<Left>>,
     /// Every queue that exists in the end, and what the broker says of it.
@@ -85,6 +88,34 @@ impl Seen {
             .any(|(level, text)| level == wanted_level && text.contains(held))
     }
 
+    /// What is wrong with the events of a name, unless one of them is as expected.
+    pub fn told(&self, wanted: &EventExpect) -> Vec<String> {
+        let of = |name: &str, fields: &Sight| -> Vec<String> {
+            let differences =
+                self.events
+                    .iter()
+                    .filter(|(told, _)| told == name)
+                    .map(|(_, said)| {
+                        let each = fields.iter().flat_map(|(field, expected)| {
+                            let place = format!("event {name}, {field}");
+                            matcher::differences(
+                                &place,
+                                expected,
+                                said.get(field).map(Sighting::Told),
+                            )
+                        });
+                        each.collect::<Vec<_>>()
+                    });
+            let closest = differences.min_by_key(Vec::len);
+            closest.unwrap_or_else(|| {
+                let names: Vec<_> = self.events.iter().map(|(name, _)| name).collect();
+                vec![format!("expected the event '{name}', saw {names:?}")]
+            })
+        };
+        let all = wanted.named().into_iter();
+        all.flat_map(|(name, fields)| of(name, &fields)).collect()
+    }
+
     /// Takes in a line of the driver.
     pub fn note(&mut self, line: Line) {
         match line {
@@ -92,7 +123,7 @@ impl Seen {
             Line::Settled { id, run, at_ms } => {
                 self.settled.insert((id, run), at_ms);
             }
-            Line::Event { kind, .. } => self.events.push(kind),
+            Line::Event { kind, rest } => self.events.push((kind, Value::Object(rest))),
             Line::Log { level, text } => self.log.push((level, text)),
             Line::Parked { id, record } => self.replayed.push((id, Value::Object(record))),
             Line::Refused { code, message } => self.refused = Some((code, message)),

@@ -13,7 +13,7 @@ use crate::hostile;
 use crate::judge;
 use crate::scenario::{Message, QueueKind, Scenario};
 use crate::seen::{Left, Seen, sha256};
-use crate::{field, property};
+use crate::{field, property, unreadable};
 
 /// Why the checker itself could not go on: nothing that a driver can be blamed for.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
@@ -108,6 +108,10 @@ impl Stage {
                 .clone()
                 .unwrap_or_else(|| scenario.topology.queue.name.clone());
             published.insert(message.id.clone(), now_ms());
+            if message.unreadable {
+                unreadable::publish(&self.vhost, &key, &message).await;
+                continue;
+            }
             if let Some(hostility) = message.hostile {
                 let url = self.url().to_owned();
                 tokio::task::spawn_blocking(move || {
@@ -168,10 +172,11 @@ impl Stage {
 
     /// Notes every queue and takes every message out of it.
     pub async fn clear(&self, scenario: &Scenario, seen: &mut Seen) {
-        let is_hostile = scenario
-            .messages()
+        let messages = scenario.messages();
+        let is_hostile = messages
             .iter()
-            .any(|message| message.hostile.is_some());
+            .any(|message| message.hostile.is_some() || message.unreadable);
+        let unreadable = scenario.unreadable_queue();
         for queue in self.vhost.queues().await {
             // a hostile message that nobody consumed would do to the checker what it does to any client
             if is_hostile && queue.name() == scenario.topology.queue.name {
@@ -182,7 +187,14 @@ impl Stage {
                 }
                 continue;
             }
-            let messages = self.amqp.drain(queue.name()).await;
+            if queue.name() == unreadable {
+                seen.unreadable = self.depth(queue.name()).await;
+            }
+            let messages = if queue.name() == unreadable {
+                Vec::new()
+            } else {
+                self.amqp.drain(queue.name()).await
+            };
             let left = messages.into_iter().map(|message| Left {
                 body_bytes: message.body.len() as u64,
                 body_sha256: sha256(&message.body),

@@ -139,7 +139,10 @@ func chosen(o options) ([]retryrmq.Option, error) {
 	chosen := []retryrmq.Option{
 		retryrmq.OnReady(func() { say(map[string]any{"line": "ready"}) }),
 		retryrmq.OnEvent(func(event retryrmq.Event) {
-			say(map[string]any{"line": "event", "kind": event.Name, "is": event})
+			say(map[string]any{
+				"line": "event", "kind": event.Name, "queue": event.Queue, "error": event.Error,
+				"to": event.To, "count": event.Count, "cause": event.Cause,
+			})
 		}),
 	}
 	if o.DLX {

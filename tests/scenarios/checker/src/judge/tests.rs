@@ -15,6 +15,7 @@ publish:
   - {id: good, exchange: shop, routing_key: order.new, headers: {n: {$int8: 1}}, properties: {priority: 3}}
   - {id: bad}
   - {id: copy}
+  - {id: odd, unreadable: true}
 handler:
   good: [error, ok]
   bad: [error]
@@ -22,11 +23,12 @@ expect:
   messages:
     good: {runs: 2, spacing: [300ms], not_before: 100ms, sees: {1: {headers: {x-retry-count: {$absent: true}}}, last: {last_error: it failed}}, ends: handled}
     bad: {runs: 1, ends: {parked: exhausted, record: {headers: {x-retry-error: it failed}, properties: {message_id: {$absent: true}}}}}
+    odd: {runs: 0, ends: unreadable}
     copy: {runs: 0, replayed: [{home: orders, reason: {$absent: true}}], ends: {in: audit}}
   order: [good, bad, good]
   together: 1
   queues: {orders.parked: {type: quorum}, orders.retry.300: null}
-  events: [retried]
+  events: [retried, {parked: {queue: orders, error: {$contains: failed}}}]
   log: [info attempt 1 failed]
   restarts: 0
 ";
@@ -132,7 +134,15 @@ fn as_expected() -> Seen {
             (("good".into(), 2), 1460),
         ]
         .into(),
-        events: vec!["retried".into(), "parked".into()],
+        events: vec![
+            ("retried".into(), json!({"queue": "orders"})),
+            ("parked".into(), json!({"queue": "orders", "error": "no"})),
+            (
+                "parked".into(),
+                json!({"queue": "orders", "error": "it failed"}),
+            ),
+        ],
+        unreadable: 1,
         log: vec![
             ("warn".into(), "attempt 1".into()),
             ("info".into(), "retryrmq: attempt 1 failed: no".into()),
@@ -329,6 +339,18 @@ fn every_difference_is_found() {
             );
         }),
         ("expected the event 'retried'", |seen| seen.events.clear()),
+        ("event parked, error", |seen| drop(seen.events.pop())),
+        ("event parked, queue", |seen| {
+            seen.events.remove(1);
+            seen.events[1].1 = json!({"error": "it failed"});
+        }),
+        ("expected 1 messages in orders.unreadable", |seen| {
+            seen.unreadable = 0;
+        }),
+        ("odd: expected it in no queue, found it in audit", |seen| {
+            let audit = seen.left.get_mut("audit").unwrap();
+            audit.push(left("odd", &json!({"scenario-id": "odd"})));
+        }),
         ("expected 'info attempt 1 failed' in the log", |seen| {
             seen.log[1].0 = "debug".into()
         }),

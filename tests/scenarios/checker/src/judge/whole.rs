@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::Scenario;
+use crate::scenario::{End, Scenario};
 use crate::seen::Seen;
 
 pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
@@ -35,16 +35,8 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
         }
     }
     complaints.extend(queues(scenario, seen));
-    for event in expect
-        .events
-        .iter()
-        .filter(|event| !seen.events.contains(event))
-    {
-        complaints.push(format!(
-            "expected the event '{event}', saw {:?}",
-            seen.events
-        ));
-    }
+    complaints.extend(expect.events.iter().flat_map(|event| seen.told(event)));
+    complaints.extend(unreadable(scenario, seen));
     for line in expect.log.iter().filter(|line| !seen.logged(line)) {
         complaints.push(format!("expected '{line}' in the log, saw {:?}", seen.log));
     }
@@ -135,6 +127,18 @@ fn most_at_once(seen: &Seen) -> usize {
         .map(|(_, step)| (now += step, now).1)
         .max()
         .map_or(0, |most| usize::try_from(most).unwrap_or(0))
+}
+
+/// Who they are cannot be read over AMQP 0-9-1, so they are counted.
+fn unreadable(scenario: &Scenario, seen: &Seen) -> Option<String> {
+    let messages = scenario.messages();
+    let meant = messages.iter().filter(|message| {
+        let expected = scenario.expected(&message.id);
+        expected.is_some_and(|expected| expected.ends == End::Unreadable)
+    });
+    let (meant, held) = (meant.count(), seen.unreadable as usize);
+    let queue = scenario.unreadable_queue();
+    (meant != held).then(|| format!("expected {meant} messages in {queue}, there are {held}"))
 }
 
 fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {

@@ -20,7 +20,7 @@ impl Run<'_> {
         let all_told = expect
             .events
             .iter()
-            .all(|event| self.seen.events.contains(event))
+            .all(|event| self.seen.told(event).is_empty())
             && expect.log.iter().all(|line| self.seen.logged(line));
         all_ran
             && all_told
@@ -58,6 +58,7 @@ fn held(scenario: &Scenario) -> BTreeMap<String, u32> {
     {
         let place = match &expected.ends {
             End::Handled | End::Gone => None,
+            End::Unreadable => Some(scenario.unreadable_queue()),
             End::Parked { .. } => Some(format!("{}.parked", scenario.topology.queue.name)),
             End::In { queue, .. } => Some(queue.clone()),
         };

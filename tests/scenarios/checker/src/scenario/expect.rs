@@ -31,7 +31,7 @@ pub struct Expect {
     pub queues: Option<BTreeMap<String, Value>>,
     /// Events that the driver reports, at least once each.
     #[serde(default)]
-    pub events: Vec<String>,
+    pub events: Vec<EventExpect>,
     /// Lines of the library's log, at least once each: a level, and what the line holds.
     #[serde(default)]
     pub log: Vec<String>,
@@ -44,6 +44,29 @@ pub struct Expect {
 
 fn three_minutes() -> Span {
     Span(Duration::from_secs(180))
+}
+
+/// An event: its name, or its name with fields and what they must be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum EventExpect {
+    /// Any event of this name.
+    Named(String),
+    /// One that says this as well.
+    Saying(BTreeMap<String, Sight>),
+}
+
+impl EventExpect {
+    /// The names, each with the fields that matter.
+    pub fn named(&self) -> Vec<(&str, Sight)> {
+        match self {
+            Self::Named(name) => vec![(name, Sight::new())],
+            Self::Saying(all) => all
+                .iter()
+                .map(|(name, fields)| (name.as_str(), fields.clone()))
+                .collect(),
+        }
+    }
 }
 
 /// What is expected of one message.
@@ -79,6 +102,8 @@ pub enum End {
     Handled,
     /// In no queue.
     Gone,
+    /// In the queue for what cannot be delivered, where only its number is known.
+    Unreadable,
     /// In the parking queue.
     Parked {
         /// `x-retry-parked-reason`; none for a message that the broker dead-lettered by itself.
@@ -116,10 +141,11 @@ impl<'de> Deserialize<'de> for End {
         let value = Value::deserialize(deserializer)?;
         let parked = value.get("parked").is_some();
         match serde_json::from_value(value).map_err(|_| {
-            D::Error::custom("a message ends as handled, gone, {parked: REASON, record: …} or {in: QUEUE, record: …}")
+            D::Error::custom("a message ends as handled, gone, unreadable, {parked: REASON, record: …} or {in: QUEUE, record: …}")
         })? {
             WrittenEnd::Word(word) if word == "handled" => Ok(Self::Handled),
             WrittenEnd::Word(word) if word == "gone" => Ok(Self::Gone),
+            WrittenEnd::Word(word) if word == "unreadable" => Ok(Self::Unreadable),
             WrittenEnd::Word(word) => Err(D::Error::custom(format!("'{word}' is no end of a message"))),
             WrittenEnd::Parked { parked: reason, record } if parked => Ok(Self::Parked { reason, record }),
             WrittenEnd::Parked { .. } => Err(D::Error::custom("an end names 'parked' or 'in'")),

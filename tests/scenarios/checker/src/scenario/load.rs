@@ -169,11 +169,11 @@ impl Scenario {
         self.check_steps(&self.handler)?;
         self.check_expectations()?;
         for message in &messages {
-            if message.hostile.is_some()
+            if (message.hostile.is_some() || message.unreadable)
                 && !(message.headers.is_empty() && message.properties.is_empty())
             {
                 return Err(format!(
-                    "{}: a hostile message has no headers and properties of its own",
+                    "{}: a message that is hostile or unreadable has no headers and properties of its own",
                     message.id
                 ));
             }

@@ -38,6 +38,9 @@ pub struct Message {
     pub marked: bool,
     /// Bytes that no client library would send.
     pub hostile: Option<Hostility>,
+    /// It is published over AMQP 1.0, with a property that AMQP 0-9-1 has no type for: RabbitMQ 4.0 and later cannot deliver it.
+    #[serde(default)]
+    pub unreadable: bool,
     /// The driver's publisher is to delay it (only in `driver_publish`).
     pub delay: Option<Span>,
 }

@@ -10,7 +10,7 @@ mod setup;
 mod span;
 mod step;
 
-pub use expect::{Count, End, Expect, MessageExpect, Refusal, Sight};
+pub use expect::{Count, End, EventExpect, Expect, MessageExpect, Refusal, Sight};
 pub use load::{LoadError, find_files};
 pub use message::{Body, Hostility, ID_HEADER, Message};
 pub use setup::{Binding, Consume, Exchange, Pause, Queue, QueueKind, Topology, WorkQueue};
@@ -217,6 +217,11 @@ impl Scenario {
             .chain(later)
             .flat_map(Message::each)
             .collect()
+    }
+
+    /// The queue to which the library moves what cannot be delivered.
+    pub fn unreadable_queue(&self) -> String {
+        format!("{}.unreadable", self.topology.queue.name)
     }
 
     /// The steps of the handler for a message: its own, or those of the first pattern that fits.

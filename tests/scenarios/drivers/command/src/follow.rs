@@ -21,7 +21,13 @@ pub(crate) fn events(output: impl AsyncRead + Unpin + Send + 'static) -> Followi
                 say(&json!({"line": "ready"}));
                 return Some(event);
             }
-            name => say(&json!({"line": "event", "kind": name, "is": event})),
+            name => {
+                let mut line = json!({"line": "event", "kind": name});
+                if let (Some(line), Some(said)) = (line.as_object_mut(), event.as_object()) {
+                    line.extend(said.clone());
+                }
+                say(&line);
+            }
         }
         None
     })

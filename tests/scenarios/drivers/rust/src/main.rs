@@ -129,7 +129,11 @@ async fn subscribe(play: Play) -> Result<(Client, Consuming), Failed> {
 
 fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, Failed> {
     consumer = consumer.dlx(options.dlx).on_event(|event| {
-        say(&json!({"line": "event", "kind": event.name(), "is": format!("{event:?}")}));
+        let facts = event.facts();
+        say(&json!({
+            "line": "event", "kind": event.name(), "queue": facts.queue, "error": facts.error,
+            "to": facts.to, "count": facts.count, "cause": facts.cause,
+        }));
     });
     if options.fatal == Some(true) {
         consumer = consumer.fatal(|_| false);
