@@ -26,7 +26,11 @@ async fn what_a_consumer_moved_is_listed_and_dropped() {
         let mut publisher = Amqp10::connect(&desk.vhost).await;
         publisher.publish("/queues/orders", &bomb("order-17")).await;
         desk.amqp.publish(QUEUE, "behind").await;
-        desk.consume(1, &[], "true").await.exits(0);
+        let consume = ["consume", QUEUE, "--dlx", "--count=1", "--", "true"];
+        let consumed = desk.run(&consume).await.exits(0);
+        let told =
+            "1 message to orders.unreadable, which RabbitMQ cannot deliver over AMQP 0-9-1: ";
+        assert!(consumed.err.contains(told), "{}", consumed.err);
         eventually(PATIENCE, "it is moved", || async {
             desk.amqp.depth("orders.unreadable").await == Some(1)
         })

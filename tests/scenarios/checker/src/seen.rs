@@ -32,8 +32,8 @@ pub struct Seen {
     pub restarts: usize,
     /// What went wrong outside of what a scenario can expect: a driver that died, a line that is none, ….
     pub problems: Vec<String>,
-    /// How many messages are in the queue for what cannot be delivered.
-    pub unreadable: u32,
+    /// How many messages are in each queue that is not read in the end, because that would close the connection.
+    pub unread: BTreeMap<String, u32>,
     /// The messages in each queue in the end, head first.
     pub left: BTreeMap<String, Vec<Left>>,
     /// Every queue that exists in the end, and what the broker says of it.

@@ -39,7 +39,7 @@ pub(super) fn judge(
     }
     let parking = format!("{}.parked", scenario.topology.queue.name);
     let (wanted, record, reason) = match &expected.ends {
-        End::Handled | End::Gone | End::Unreadable => {
+        End::Handled | End::Gone | End::Unreadable | End::Stuck => {
             if !places.is_empty() {
                 return vec![format!(
                     "{id}: expected it in no queue, found it in {}",

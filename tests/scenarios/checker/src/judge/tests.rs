@@ -16,6 +16,7 @@ publish:
   - {id: bad}
   - {id: copy}
   - {id: odd, unreadable: true}
+  - {id: stuck, unreadable: true}
 handler:
   good: [error, ok]
   bad: [error]
@@ -24,6 +25,7 @@ expect:
     good: {runs: 2, spacing: [300ms], not_before: 100ms, sees: {1: {headers: {x-retry-count: {$absent: true}}}, last: {last_error: it failed}}, ends: handled}
     bad: {runs: 1, ends: {parked: exhausted, record: {headers: {x-retry-error: it failed}, properties: {message_id: {$absent: true}}}}}
     odd: {runs: 0, ends: unreadable}
+    stuck: {runs: 0, ends: stuck}
     copy: {runs: 0, replayed: [{home: orders, reason: {$absent: true}}], ends: {in: audit}}
   order: [good, bad, good]
   together: 1
@@ -142,7 +144,7 @@ fn as_expected() -> Seen {
                 json!({"queue": "orders", "error": "it failed"}),
             ),
         ],
-        unreadable: 1,
+        unread: [("orders".into(), 1), ("orders.unreadable".into(), 1)].into(),
         log: vec![
             ("warn".into(), "attempt 1".into()),
             ("info".into(), "retryrmq: attempt 1 failed: no".into()),
@@ -345,7 +347,10 @@ fn every_difference_is_found() {
             seen.events[1].1 = json!({"error": "it failed"});
         }),
         ("expected 1 messages in orders.unreadable", |seen| {
-            seen.unreadable = 0;
+            seen.unread.clear();
+        }),
+        ("expected 1 messages in orders that", |seen| {
+            *seen.unread.get_mut("orders").unwrap() = 2;
         }),
         ("odd: expected it in no queue, found it in audit", |seen| {
             let audit = seen.left.get_mut("audit").unwrap();

@@ -36,7 +36,7 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     }
     complaints.extend(queues(scenario, seen));
     complaints.extend(expect.events.iter().flat_map(|event| seen.told(event)));
-    complaints.extend(unreadable(scenario, seen));
+    complaints.extend(unread(scenario, seen));
     for line in expect.log.iter().filter(|line| !seen.logged(line)) {
         complaints.push(format!("expected '{line}' in the log, saw {:?}", seen.log));
     }
@@ -129,16 +129,28 @@ fn most_at_once(seen: &Seen) -> usize {
         .map_or(0, |most| usize::try_from(most).unwrap_or(0))
 }
 
-/// Who they are cannot be read over AMQP 0-9-1, so they are counted.
-fn unreadable(scenario: &Scenario, seen: &Seen) -> Option<String> {
+/// Which messages they are cannot be read over AMQP 0-9-1, so they are counted.
+fn unread(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     let messages = scenario.messages();
-    let meant = messages.iter().filter(|message| {
-        let expected = scenario.expected(&message.id);
-        expected.is_some_and(|expected| expected.ends == End::Unreadable)
-    });
-    let (meant, held) = (meant.count(), seen.unreadable as usize);
-    let queue = scenario.unreadable_queue();
-    (meant != held).then(|| format!("expected {meant} messages in {queue}, there are {held}"))
+    let mut complaints = Vec::new();
+    let work = scenario.topology.queue.name.clone();
+    for (end, queue) in [
+        (End::Unreadable, scenario.unreadable_queue()),
+        (End::Stuck, work),
+    ] {
+        let meant = messages.iter().filter(|message| {
+            let expected = scenario.expected(&message.id);
+            expected.is_some_and(|expected| expected.ends == end)
+        });
+        let meant = meant.count();
+        let held = seen.unread.get(&queue).copied().unwrap_or(0) as usize;
+        if meant != held {
+            complaints.push(format!(
+                "expected {meant} messages in {queue} that cannot be read, there are {held}"
+            ));
+        }
+    }
+    complaints
 }
 
 fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {

@@ -59,6 +59,7 @@ fn held(scenario: &Scenario) -> BTreeMap<String, u32> {
         let place = match &expected.ends {
             End::Handled | End::Gone => None,
             End::Unreadable => Some(scenario.unreadable_queue()),
+            End::Stuck => Some(scenario.topology.queue.name.clone()),
             End::Parked { .. } => Some(format!("{}.parked", scenario.topology.queue.name)),
             End::In { queue, .. } => Some(queue.clone()),
         };

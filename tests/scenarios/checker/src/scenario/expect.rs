@@ -104,6 +104,8 @@ pub enum End {
     Gone,
     /// In the queue for what cannot be delivered, where only its number is known.
     Unreadable,
+    /// Still in the work queue, where it cannot be read either.
+    Stuck,
     /// In the parking queue.
     Parked {
         /// `x-retry-parked-reason`; none for a message that the broker dead-lettered by itself.
@@ -141,11 +143,12 @@ impl<'de> Deserialize<'de> for End {
         let value = Value::deserialize(deserializer)?;
         let parked = value.get("parked").is_some();
         match serde_json::from_value(value).map_err(|_| {
-            D::Error::custom("a message ends as handled, gone, unreadable, {parked: REASON, record: …} or {in: QUEUE, record: …}")
+            D::Error::custom("a message ends as handled, gone, unreadable, stuck, {parked: REASON, record: …} or {in: QUEUE, record: …}")
         })? {
             WrittenEnd::Word(word) if word == "handled" => Ok(Self::Handled),
             WrittenEnd::Word(word) if word == "gone" => Ok(Self::Gone),
             WrittenEnd::Word(word) if word == "unreadable" => Ok(Self::Unreadable),
+            WrittenEnd::Word(word) if word == "stuck" => Ok(Self::Stuck),
             WrittenEnd::Word(word) => Err(D::Error::custom(format!("'{word}' is no end of a message"))),
             WrittenEnd::Parked { parked: reason, record } if parked => Ok(Self::Parked { reason, record }),
             WrittenEnd::Parked { .. } => Err(D::Error::custom("an end names 'parked' or 'in'")),
