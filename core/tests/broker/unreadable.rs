@@ -1,7 +1,7 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
 use lapin::types::AMQPValue;
-use retryrmq::{BasicProperties, Client, Event, Message, UnreadableMessage};
+use retryrmq::{BasicProperties, Client, Event, Message, Running, UnreadableMessage};
 use retryrmq_harness::{
     Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
@@ -73,6 +73,13 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
     .await
 }
 
+/// Starts a consumer that handles every message.
+async fn consume(client: &Client, diary: &Diary) -> Running {
+    let consumer = client.consumer(QUEUE).dlx(true);
+    let consumer = consumer.retry(policy("fixed(50ms, retries=1)"));
+    start(consumer, diary, |_| Ok(())).await
+}
+
 /// How many messages the events say were moved, and the cause that the first of them gives.
 fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
     let (mut moved, mut first) = (0, None);
@@ -124,11 +131,7 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
             }
             amqp.publish_with(QUEUE, "x", id("last")).await;
             let diary = Diary::default();
-            let consumer = client
-                .consumer(QUEUE)
-                .dlx(true)
-                .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &diary, |_| Ok(())).await;
+            let running = consume(&client, &diary).await;
             diary.until("last", 1).await;
             for number in 0..bombs.len() {
                 diary.until(&format!("before {number}"), 1).await;
@@ -200,11 +203,7 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
         let diary = Diary::default();
-        let consumer = client
-            .consumer(QUEUE)
-            .dlx(true)
-            .retry(policy("fixed(50ms, retries=1)"));
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let running = consume(&client, &diary).await;
         publish(&vhost, QUEUE, &bombs()[..1]).await;
         amqp.publish_with(QUEUE, "x", id("behind")).await;
         let why = stopped(&diary).await;
@@ -448,11 +447,7 @@ async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
             publish(&vhost, QUEUE, &mixed.concat()).await;
             amqp.publish_with(QUEUE, "x", id("last")).await;
             let diary = Diary::default();
-            let consumer = client
-                .consumer(QUEUE)
-                .dlx(true)
-                .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &diary, |_| Ok(())).await;
+            let running = consume(&client, &diary).await;
             for name in ["a", "b", "c", "last"] {
                 diary.until(name, 1).await;
             }
@@ -519,11 +514,7 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             let why = why.unwrap_err();
             assert!(why.to_string().contains("remove it with a policy"), "{why}");
             let diary = Diary::default();
-            let consumer = client
-                .consumer(QUEUE)
-                .dlx(true)
-                .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &diary, |_| Ok(())).await;
+            let running = consume(&client, &diary).await;
             let why = stopped(&diary).await;
             assert!(why.contains("remove it with a policy"), "{why}");
             eventually(PATIENCE, "the message is back", || async {
