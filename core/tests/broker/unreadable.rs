@@ -5,7 +5,7 @@ use retryrmq::{BasicProperties, Client, Event, Message, Running, UnreadableMessa
 use retryrmq_harness::{
     Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
-    eventually, on_every_broker_where,
+    eventually, on_every_broker_where, on_every_queue_type_where,
 };
 
 use serde_json::json;
@@ -118,8 +118,9 @@ async fn stopped(diary: &Diary) -> String {
 
 #[tokio::test]
 async fn they_are_moved_and_their_neighbours_are_handled() {
-    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        for kind in QueueType::ALL {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
@@ -187,8 +188,8 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
             assert_eq!(amqp.depth(PARKED).await, Some(0));
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -272,8 +273,9 @@ async fn a_walk_through_parked_messages_moves_them() {
 
 #[tokio::test]
 async fn they_are_found_behind_many_others_which_keep_their_places() {
-    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        for kind in QueueType::ALL {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
@@ -290,8 +292,8 @@ async fn they_are_found_behind_many_others_which_keep_their_places() {
                 .map(|message| String::from_utf8_lossy(&message.body).into_owned())
                 .collect();
             assert_eq!(left, bodies);
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -431,8 +433,9 @@ async fn a_look_is_no_delivery_since_4_3() {
 
 #[tokio::test]
 async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
-    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        for kind in QueueType::ALL {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
@@ -454,8 +457,8 @@ async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
             set_aside(&client, bombs.len()).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
-        }
-    })
+        },
+    )
     .await;
 }
 
@@ -502,8 +505,9 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
 
 #[tokio::test]
 async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes_it() {
-    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        for kind in QueueType::ALL {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
@@ -548,7 +552,7 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             assert_eq!(told(&diary, "consuming_stopped"), 1);
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
-        }
-    })
+        },
+    )
     .await;
 }

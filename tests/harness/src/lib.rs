@@ -50,7 +50,8 @@ pub use ledger::{Ledger, Report};
 pub use management::{ConnectionInfo, Management, ManagementError, Permissions, Policy, QueueInfo};
 pub use matrix::{
     Matrix, name_hash, on_brokers, on_brokers_where, on_every_broker, on_every_broker_where,
-    on_every_queue_type, on_queue_types, on_queue_types_where, record_cell, test_name, words,
+    on_every_queue_type, on_every_queue_type_where, on_queue_types, on_queue_types_where,
+    record_cell, test_name, words,
 };
 pub use message::Message;
 pub use mqtt::{Mqtt, MqttMessage};

@@ -192,6 +192,25 @@ where
     .await;
 }
 
+/// As [`on_every_queue_type`], on those brokers that the condition holds for. Says so when it holds nowhere.
+///
+/// # Panics
+/// As [`on_queue_types`].
+pub async fn on_every_queue_type_where<C, F, Fut>(condition: C, test: F)
+where
+    C: Fn(&Broker) -> bool,
+    F: Fn(Broker, QueueType) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    run_on_types(
+        everywhere(),
+        &test_name::<F>(),
+        &|broker, _| condition(broker),
+        &|broker, kind| test(broker, kind).boxed_local(),
+    )
+    .await;
+}
+
 fn everywhere() -> Matrix {
     match Matrix::of_this_run() {
         Matrix::Assigned => Matrix::Full,
