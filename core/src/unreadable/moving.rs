@@ -60,8 +60,8 @@ impl Reach {
     }
 }
 
-/// How many messages are looked at alone. A quorum queue returns each of them behind the others, so the first one may be any.
-pub(super) const FEW: u32 = 2;
+/// How many messages are looked at alone at most. A quorum queue returns each of them behind the others, so the first one may be any.
+pub(super) const FEW: u32 = 3;
 
 impl Moved {
     /// Logs what was moved from the queue `from`, a queue of the family of `work`.

@@ -225,8 +225,10 @@ impl Suspicion {
         // Nobody counts the deliveries of a classic queue.
         if tries.reads() || has_shrunk || suspected.is_classic {
             return Ok(Step::Look(if tries.is_hidden {
-                // Where there are fewer, each would be looked at again.
-                Reach::Singly(ready.unwrap_or(1).clamp(1, FEW))
+                // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for
+                // ever. Where there are fewer, each would be looked at again.
+                let turn = self.deaths + self.deaths_after_others + tries.number;
+                Reach::Singly((1 + turn % FEW).min(ready.unwrap_or(1).max(1)))
             } else {
                 Reach::Near(self.looks_at(suspected.prefetch, suspected.is_free))
             }));
@@ -427,7 +429,7 @@ mod tests {
         assert!(deliveries < 20, "{deliveries}");
         // After the first death, a message may be looked at with others, and alone, before and after these are moved.
         let deliveries = later + 1 + 1 + (FEW + 1) + 2 * (MOST_DEATHS - 1) - 1;
-        assert!(deliveries < 20, "{deliveries}");
+        assert!(deliveries <= 20, "{deliveries}");
     }
 
     #[test]

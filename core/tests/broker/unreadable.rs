@@ -470,7 +470,7 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
-            let order = "pnupnppunnppupnpuppnupnu";
+            let order = "pnupnppunnpppnpuppnppnnu";
             let numbered = order.chars().zip(0..);
             let mixed: Vec<_> = numbered
                 .map(|(letter, number)| match letter {
