@@ -44,7 +44,7 @@ const (
 	// EventUnreadableMoved: the consumer moved messages of its queue to `<queue>.unreadable`: RabbitMQ cannot deliver them over AMQP 0-9-1, and
 	// closed the connection instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
 	EventUnreadableMoved EventName = "unreadable_moved"
-	// EventConsumingStopped: RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it
+	// EventConsumingStopped: RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it
 	// cannot deliver, and no such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once;
 	// EventReconnected follows.
 	EventConsumingStopped EventName = "consuming_stopped"

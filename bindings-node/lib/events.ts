@@ -116,7 +116,7 @@ export interface UnreadableMoved extends About<'unreadable_moved'> {
 }
 
 /**
- * RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no such
+ * RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no such
  * message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; `reconnected` follows.
  */
 export interface ConsumingStopped extends About<'consuming_stopped'> {

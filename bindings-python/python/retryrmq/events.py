@@ -158,7 +158,7 @@ class UnreadableMoved(Event):
 
 @dataclass(frozen=True)
 class ConsumingStopped(Event):
-    """RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver.
+    """RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it cannot deliver.
 
     No such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; ``Reconnected``
     follows.

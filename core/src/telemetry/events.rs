@@ -146,7 +146,7 @@ pub enum Event {
         /// Why the first of them cannot be delivered.
         cause: String,
     },
-    /// RabbitMQ closed several connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no
+    /// RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no
     /// such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; `reconnected` follows.
     #[non_exhaustive]
     ConsumingStopped {

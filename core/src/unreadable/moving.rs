@@ -61,7 +61,7 @@ impl Reach {
 }
 
 /// How many messages are looked at alone at most. A quorum queue returns each of them behind the others, so the first one may be any.
-pub(super) const FEW: u32 = 3;
+pub(super) const FEW: u32 = 2;
 
 impl Moved {
     /// Logs what was moved from the queue `from`, a queue of the family of `work`.

@@ -36,7 +36,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_LOOKS: u32 = 8;
 
 /// How many looks there are because the queue became shorter.
-const MOST_SHRUNK: u32 = 3;
+const MOST_SHRUNK: u32 = 1;
 
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
@@ -125,6 +125,11 @@ impl Suspicion {
             is_hidden,
             ..Tries::default()
         }));
+    }
+
+    /// The next session could not begin.
+    pub(crate) fn failed(&mut self) {
+        self.goes_on = false;
     }
 
     /// Whether to look before the next connection consumes.
@@ -227,8 +232,10 @@ impl Suspicion {
             return Ok(Step::Look(if tries.is_hidden {
                 // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for
                 // ever. Where there are fewer, each would be looked at again.
-                let turn = self.deaths + self.deaths_after_others + tries.number;
-                Reach::Singly((1 + turn % FEW).min(ready.unwrap_or(1).max(1)))
+                let turn = self.deaths + self.deaths_after_others;
+                // A consumer that stopped has few deliveries left.
+                let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
+                Reach::Singly(most.min(ready.unwrap_or(1).max(1)))
             } else {
                 Reach::Near(self.looks_at(suspected.prefetch, suspected.is_free))
             }));
@@ -321,12 +328,15 @@ impl Suspicion {
                  {queue}` looks for such messages, as a user who may read `{queue}`"
             ),
         };
+        let connections = match self.deaths + self.deaths_after_others {
+            1 => "a connection".to_owned(),
+            several => format!("{several} connections"),
+        };
         Err(Error::new(
             ErrorKind::Broker,
             format!(
-                "not consuming: RabbitMQ closed {} connections of this consumer with an error of its own, and after more of them it may drop a \
-                 message. {why}",
-                self.deaths + self.deaths_after_others
+                "not consuming: RabbitMQ closed {connections} of this consumer with an error of its own, and after more of them it may drop a \
+                 message. {why}"
             ),
         ))
     }
@@ -427,9 +437,20 @@ mod tests {
         let later = u32::try_from(looks.count()).unwrap() + MOST_SHRUNK;
         let deliveries = later + 2 * MOST_DEATHS - 1;
         assert!(deliveries < 20, "{deliveries}");
-        // After the first death, a message may be looked at with others, and alone, before and after these are moved.
-        let deliveries = later + 1 + 1 + (FEW + 1) + 2 * (MOST_DEATHS - 1) - 1;
+        // Of one that no look can pass, and that is the only one that was returned. The look before it stops is one of the later ones.
+        let alone: u32 = (2..=MOST_DEATHS).map(|deaths| 1 + 1 + deaths % FEW).sum();
+        let deliveries = (1 + 1 + FEW) + alone + later - 1;
         assert!(deliveries <= 20, "{deliveries}");
+    }
+
+    #[test]
+    fn it_waits_again_when_a_session_cannot_begin() {
+        let long = Duration::from_secs(5);
+        let mut suspicion = Suspicion::default();
+        lost(&mut suspicion, true, SHORT, 1);
+        assert_eq!(suspicion.pause(long), SHORTEST_PAUSE);
+        suspicion.failed();
+        assert_eq!(suspicion.pause(long), long);
     }
 
     #[test]
@@ -484,11 +505,11 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_becomes_shorter_is_read_a_few_times_more() {
+    fn a_queue_that_becomes_shorter_is_read_once_more() {
         let mut tries = Tries::default();
         let seen = [4, 4, 9, 3, 3, 4, 2, 2, 1, 0, 5];
         let shrunk = seen.map(|ready| tries.has_shrunk(ready));
         let read: Vec<_> = (0..seen.len()).filter(|at| shrunk[*at]).collect();
-        assert_eq!(read, [3, 6, 8]);
+        assert_eq!(read, [3]);
     }
 }

@@ -614,7 +614,10 @@ impl Shell {
                     self.tell_of(&Event::ConsumingStopped { queue, error });
                 }
             }
-            Mail::Opened(session, Err(error)) => self.tell(Input::OpenFailed { session, error }),
+            Mail::Opened(session, Err(error)) => {
+                self.suspicion.failed();
+                self.tell(Input::OpenFailed { session, error });
+            }
         }
     }
 

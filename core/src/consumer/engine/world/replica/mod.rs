@@ -317,6 +317,9 @@ impl World {
         let Some(engine) = &mut replica.engine else {
             return Ok(());
         };
+        if let Input::OpenFailed { .. } = input {
+            replica.suspicion.failed();
+        }
         engine.on(input, now, &mut replica.wanted);
         self.turn(at)
     }
