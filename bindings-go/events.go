@@ -45,8 +45,8 @@ const (
 	// closed the connection instead. Their publishers should send other types. Sent once for each look at the queue that moved some.
 	EventUnreadableMoved EventName = "unreadable_moved"
 	// EventConsumingStopped: RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it
-	// cannot deliver, and no such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once;
-	// EventReconnected follows.
+	// cannot deliver, and no such message could be moved. The consumer does not consume until the cause is gone. It looks a few times more, and
+	// may have to be started again. Sent once for each stop; EventReconnected follows when it consumes again.
 	EventConsumingStopped EventName = "consuming_stopped"
 	// EventReconnected: the consumer consumes again after a loss.
 	EventReconnected EventName = "reconnected"

@@ -117,7 +117,8 @@ export interface UnreadableMoved extends About<'unreadable_moved'> {
 
 /**
  * RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it cannot deliver, and no such
- * message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; `reconnected` follows.
+ * message could be moved. The consumer does not consume until the cause is gone. It looks a few times more, and may have to be started again.
+ * Sent once for each stop; `reconnected` follows when it consumes again.
  */
 export interface ConsumingStopped extends About<'consuming_stopped'> {
   /** Why it does not consume, and what to do. */

@@ -160,8 +160,8 @@ class UnreadableMoved(Event):
 class ConsumingStopped(Event):
     """RabbitMQ closed one or more connections of the consumer with an error of its own, as it does for a message that it cannot deliver.
 
-    No such message could be moved. The consumer does not consume until the cause is gone, and keeps looking. Sent once; ``Reconnected``
-    follows.
+    No such message could be moved. The consumer does not consume until the cause is gone. It looks a few times more, and may have to be
+    started again. Sent once for each stop; ``Reconnected`` follows when it consumes again.
     """
 
     name = "consuming_stopped"

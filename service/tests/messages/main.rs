@@ -2,7 +2,8 @@
 //! the library and the service do with a message. None may be lost, and none may block another.
 //!
 //! `make test` sends some hundred on each way; `make messages` 100 000 in all (`RETRYRMQ_STRANGE_MESSAGES`), and prints its books.
-//! `RETRYRMQ_STRANGE_SEED` makes others.
+//! `RETRYRMQ_STRANGE_SEED` makes others, and `RETRYRMQ_STRANGE_RARE`
+//! sets that one in so many is what the broker cannot give to everybody.
 #![allow(missing_docs)]
 
 mod books;
