@@ -101,6 +101,15 @@ async fn in_time<T>(queue: &str, done: impl Future<Output = Result<T, Failure>>)
     }
 }
 
+/// Opens a session that is about this queue.
+///
+/// # Errors
+/// Those of connecting, and that it took too long.
+async fn open(client: &Client, connection: &Connection, queue: &str) -> Result<Session10> {
+    let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
+    opened.await.unwrap_or_else(|_| Err(late(queue)))
+}
+
 /// Messages of a queue, as many as are wanted, in their order. They are held until [`end`](Self::end).
 pub(super) struct Reading<'a> {
     session: Session10,
@@ -123,8 +132,7 @@ impl<'a> Reading<'a> {
         queue: &'a str,
         reach: Reach,
     ) -> Result<Self> {
-        let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
-        let mut session = opened.await.unwrap_or_else(|_| Err(late(queue)))?;
+        let mut session = open(client, connection, queue).await?;
         let link = in_time(queue, session.read_from(queue)).await?;
         Ok(Self {
             session,
@@ -235,8 +243,7 @@ pub(super) async fn can_set_aside(
 ) -> Result<()> {
     let to = unreadable_queue(work);
     declare(client, work, declares).await?;
-    let opened = timeout(LONGEST, connection.amqp10(client.addresses()));
-    let mut session = opened.await.unwrap_or_else(|_| Err(late(&to)))?;
+    let mut session = open(client, connection, &to).await?;
     in_time(&to, session.publish_to(&to)).await?;
     in_time(&to, session.close()).await
 }
