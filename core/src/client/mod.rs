@@ -43,7 +43,7 @@ use crate::{
         DeadLetterProbes, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait,
         Waits, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
-    unreadable::Unreadable,
+    unreadable::{Reasons, Unreadable},
     waiting::Waiting,
 };
 
@@ -153,8 +153,9 @@ struct Inner {
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
-    /// How often messages that cannot be delivered were moved out of the way.
+    /// How often messages that cannot be delivered were moved out of the way, and how often a consumer stopped in front of one.
     moves: AtomicU64,
+    stops: AtomicU64,
     probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
     delayed: Mutex<HashMap<String, Arc<Waits>>>,
@@ -275,6 +276,7 @@ impl Client {
             reconnects,
             one_consumer: AtomicBool::default(),
             moves: AtomicU64::default(),
+            stops: AtomicU64::default(),
             probes: Arc::default(),
             delayed: Mutex::default(),
         })))
@@ -547,13 +549,22 @@ impl Client {
         Arc::clone(&self.0.probes)
     }
 
-    /// How often messages that cannot be delivered were moved out of the way.
-    pub(crate) fn moves(&self) -> u64 {
-        self.0.moves.load(Ordering::Relaxed)
+    /// What its consumers have found out about lost connections.
+    pub(crate) fn reasons(&self) -> Reasons {
+        Reasons {
+            moved: self.0.moves.load(Ordering::Relaxed),
+            stopped: self.0.stops.load(Ordering::Relaxed),
+        }
     }
 
+    /// Messages that cannot be delivered were moved out of the way.
     pub(crate) fn has_moved(&self) {
         self.0.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A consumer has stopped in front of such a message.
+    pub(crate) fn has_stopped(&self) {
+        self.0.stops.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn addresses(&self) -> &Arc<Addresses> {

@@ -11,11 +11,11 @@ use self::moving::{MOST_BYTES, Reading};
 #[cfg(test)]
 pub(crate) use self::{
     moving::Moved,
-    suspicion::{Step, Suspected, refused},
+    suspicion::{Seen, Step, Suspected},
 };
 pub(crate) use self::{
     moving::{Reach, set_aside},
-    suspicion::Suspicion,
+    suspicion::{Reasons, Suspicion},
 };
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 

@@ -101,6 +101,17 @@ async fn in_time<T>(queue: &str, done: impl Future<Output = Result<T, Failure>>)
     }
 }
 
+/// The same for a delivery, which the broker may be unable to make.
+async fn delivered<T>(queue: &str, done: impl Future<Output = Result<T, Failure>>) -> Result<T> {
+    match timeout(LONGEST, done).await {
+        Ok(Err(Failure::Refused(said))) if said.starts_with("amqp:internal-error") => {
+            Err(blocked(queue))
+        }
+        Ok(done) => done.map_err(|why| failure(queue, &why)),
+        Err(_) => Err(late(queue)),
+    }
+}
+
 /// Opens a session that is about this queue.
 ///
 /// # Errors
@@ -147,7 +158,7 @@ impl<'a> Reading<'a> {
     /// Passes some more messages on; whether there may be others.
     ///
     /// # Errors
-    /// Those of [`in_time`].
+    /// Those of [`delivered`].
     pub(super) async fn next(&mut self, mut each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
         let asked = self.batch.min(self.left);
         let held = &mut self.held;
@@ -156,7 +167,7 @@ impl<'a> Reading<'a> {
             *held = Some((held.map_or(number, |(first, _)| first), number));
             each(number, delivery.payload);
         });
-        let came = in_time(self.queue, read).await?;
+        let came = delivered(self.queue, read).await?;
         self.left -= came;
         Ok(came == asked && self.left > 0)
     }
@@ -284,7 +295,10 @@ impl Mover<'_> {
         loop {
             let before = self.moved.causes.len();
             let has_left_some = match self.look_once(connection, from, reach).await {
-                Err(error) if is_blocked(&error) && self.may_pass_another(reach) => continue,
+                Err(error) if is_blocked(&error) && self.may_pass_another(reach) => {
+                    self.moved.ended_early = Some(error);
+                    continue;
+                }
                 looked => looked?,
             };
             if !has_left_some || self.moved.causes.len() == before {
@@ -435,6 +449,16 @@ fn is_blocked(error: &Error) -> bool {
         .is_some_and(<dyn std::error::Error>::is::<Blocked>)
 }
 
+/// The error for a session that the broker ended because it cannot deliver a message.
+fn blocked(queue: &str) -> Error {
+    let message = format!(
+        "RabbitMQ cannot deliver one of the first messages of `{queue}` over AMQP 1.0, so what is behind it cannot be looked for. Consume what \
+         AMQP 0-9-1 can carry with a prefetch of 1; if that cannot carry it either, remove it with a policy, as \"Messages that AMQP 0-9-1 \
+         cannot carry\" in the reference of limits describes"
+    );
+    Error::new(ErrorKind::Broker, message).with_source(Blocked)
+}
+
 /// The error for the end of a session.
 fn failure(queue: &str, why: &Failure) -> Error {
     let said = why.to_string();
@@ -442,14 +466,6 @@ fn failure(queue: &str, why: &Failure) -> Error {
         Failure::Io(_) => ErrorKind::ConnectionLost,
         Failure::Refused(said) if said.starts_with("amqp:not-found") => ErrorKind::QueueNotFound,
         Failure::Refused(said) if said.starts_with("amqp:unauthorized") => ErrorKind::AccessRefused,
-        Failure::Refused(said) if said.starts_with("amqp:internal-error") => {
-            let message = format!(
-                "RabbitMQ cannot deliver one of the first messages of `{queue}` over AMQP 1.0, so what is behind it cannot be looked for. Consume \
-                 what AMQP 0-9-1 can carry with a prefetch of 1; if that cannot carry it either, remove it with a policy, as \"Messages that \
-                 AMQP 0-9-1 cannot carry\" in the reference of limits describes"
-            );
-            return Error::new(ErrorKind::Broker, message).with_source(Blocked);
-        }
         Failure::Refused(_) | Failure::Garbled(_) => ErrorKind::Broker,
     };
     Error::new(

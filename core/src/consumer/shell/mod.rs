@@ -99,6 +99,8 @@ pub(super) struct Shell {
     outcomes: Vec<(Token, Ending)>,
     /// Whether the queue has messages that close our connections.
     suspicion: Suspicion,
+    /// The session that was lost last, and whether by an error of the broker.
+    suspected: Option<(u64, bool)>,
     /// Whether it does not consume because of them.
     is_stopped: bool,
     /// When the current channel was opened.
@@ -235,6 +237,7 @@ impl Shell {
             mailbox,
             outcomes: Vec::new(),
             suspicion: Suspicion::default(),
+            suspected: None,
             is_stopped: false,
             opened: Instant::now(),
             began: Instant::now(),
@@ -541,7 +544,7 @@ impl Shell {
         };
         let session = channel.session;
         if let Happening::Lost(why) = &happening {
-            self.suspect(why.as_ref());
+            self.suspect(session, why.as_ref());
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
                 self.keep_to_one_consumer();
@@ -621,12 +624,19 @@ impl Shell {
         }
     }
 
-    /// Takes note of why a channel was lost.
-    fn suspect(&mut self, why: Option<&Error>) {
+    /// Takes note of why a channel was lost. Each consumer on it may tell of that, and the reason may come last.
+    fn suspect(&mut self, session: u64, why: Option<&Error>) {
         let by_error = why.is_some_and(is_internal_error);
-        let (lived, moves) = (self.opened.elapsed(), self.client.moves());
+        if self
+            .suspected
+            .is_some_and(|(last, had_error)| last == session && (had_error || !by_error))
+        {
+            return;
+        }
+        self.suspected = Some((session, by_error));
+        let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
         let singly = self.engine.singly();
-        self.suspicion.lost(by_error, lived, moves, singly);
+        self.suspicion.lost(by_error, lived, reasons, singly);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
@@ -661,7 +671,7 @@ impl Shell {
             },
         };
         if let Err(why) = written {
-            self.suspect(Some(&why));
+            self.suspect(session, Some(&why));
             self.hear_the_end_of_the_client();
             let why = Some(why);
             self.tell(Input::Lost { session, why });

@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorKind, Item, Result,
     consumer::engine::Input,
     topology::{SAFE_AGE, unreadable},
-    unreadable::{Moved, Reach, Step, Suspected, refused},
+    unreadable::{Moved, Reach, Seen, Step, Suspected},
 };
 
 /// Messages on their way out of the queue.
@@ -42,6 +42,10 @@ fn moved(count: usize) -> Moved {
     }
 }
 
+fn may_not() -> Error {
+    Error::new(ErrorKind::AccessRefused, "access refused")
+}
+
 fn hidden() -> Error {
     Error::new(ErrorKind::Broker, "AMQP 1.0 cannot carry it")
 }
@@ -66,11 +70,11 @@ impl World {
         }
         let suspected = self.suspected();
         let is_stuck = self.setting.unreadable == Some(Unreadable::Stuck) && !self.harm_has_stopped;
-        let no = || refused(Error::new(ErrorKind::AccessRefused, "access refused"));
-        if is_stuck && suspicion.is_refused() {
-            return suspicion.looked(suspected, no()).map(|_| true);
-        }
-        let Step::Look(reach) = suspicion.step(suspected, None)? else {
+        let seen = Seen {
+            refusal: (is_stuck && suspicion.is_refused()).then(may_not),
+            ..Seen::default()
+        };
+        let Step::Look(reach) = suspicion.step(suspected, seen)? else {
             return Ok(true);
         };
         let Some(connection) = self.broker.connect_amqp10() else {
@@ -95,7 +99,11 @@ impl World {
         };
         if is_stuck && !found.is_empty() {
             self.broker.cut(connection);
-            return suspicion.looked(suspected, no()).map(|_| true);
+            let moved = Moved {
+                refused: Some(may_not()),
+                ..Moved::default()
+            };
+            return suspicion.looked(suspected, Ok(moved)).map(|_| true);
         }
         if !found.is_empty() {
             let queue_type = match self.setting.waiting {

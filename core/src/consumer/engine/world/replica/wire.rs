@@ -12,6 +12,7 @@ use crate::{
     connection::{Doing, refusal},
     consumer::engine::{Arrival, Engine, Input},
     types::ShortString,
+    unreadable::Reasons,
 };
 
 /// How often the patience of a broker may run out until a replica knows it. A cancelled consumer learns it when its message comes again, which
@@ -126,10 +127,13 @@ impl World {
         let replica = &mut self.replicas[at];
         let lived = self.now.saturating_sub(replica.opened);
         let singly = replica.engine.as_ref().map(Engine::singly);
-        let moves = replica.moves;
+        let reasons = Reasons {
+            moved: replica.moves,
+            stopped: 0,
+        };
         replica
             .suspicion
-            .lost(by_error, lived, moves, singly.unwrap_or_default());
+            .lost(by_error, lived, reasons, singly.unwrap_or_default());
     }
 
     pub(super) fn publisher_of_copies_hears(
