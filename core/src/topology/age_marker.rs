@@ -31,7 +31,7 @@ const LONGEST_NOT_ASCII: usize = 200;
 ///
 /// # Errors
 /// [`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`] if the exchange is somebody else's, and those of [`Connection::channel`].
-pub(super) async fn is_marked(connection: &Connection, queue: &str) -> Result<bool> {
+pub(crate) async fn is_marked(connection: &Connection, queue: &str) -> Result<bool> {
     let wire = wire_name(connection, queue)?;
     let channel = connection.channel().await?;
     // It compares all properties, so what is deleted next is a marker.
@@ -50,7 +50,7 @@ pub(super) async fn is_marked(connection: &Connection, queue: &str) -> Result<bo
 ///
 /// # Errors
 /// As of [`is_marked`], and [`ErrorKind::QueueNotFound`] if the queue has gone, or if another client looked at the same moment.
-pub(super) async fn mark(connection: &Connection, queue: &str) -> Result<()> {
+pub(crate) async fn mark(connection: &Connection, queue: &str) -> Result<()> {
     let wire = wire_name(connection, queue)?;
     let channel = connection.channel().await?;
     declare(&channel, &wire, queue).await?;

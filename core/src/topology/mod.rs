@@ -7,7 +7,7 @@
 //!      └──────────────────────────────► orders.parked ── replay ────────► orders
 //! ```
 
-mod age_marker;
+pub(crate) mod age_marker;
 mod apply;
 mod dead_letter;
 mod dead_letter_probe;

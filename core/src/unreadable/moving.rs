@@ -6,13 +6,13 @@ use std::{
 };
 
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{
     Client, Error, ErrorKind, Event, Plan, Result,
     amqp10::{Failure, Found, Link, Message},
     connection::{Connection, Session10},
-    topology::{SAFE_AGE, unreadable, unreadable_queue},
+    topology::{SAFE_AGE, age_marker, unreadable, unreadable_queue},
 };
 
 /// How many messages the broker sends at a time.
@@ -211,6 +211,7 @@ pub(crate) async fn set_aside(
 ) -> (Moved, Result<()>) {
     let mut mover = Mover {
         client,
+        connection,
         work,
         to: unreadable_queue(work),
         declares,
@@ -220,15 +221,13 @@ pub(crate) async fn set_aside(
         passed: 0,
         moved: Moved::default(),
     };
-    let mut looked = mover.look(connection, from, reach).await;
+    let mut looked = mover.look(from, reach).await;
     if looked.as_ref().err().is_some_and(is_blocked) {
         mover.moved.ended_early = looked.err();
         // What closes the connections may be the very first message.
         looked = match reach {
             Reach::Near(most) if mover.moved.causes.is_empty() => {
-                mover
-                    .look(connection, from, Reach::Singly(most.min(FEW)))
-                    .await
+                mover.look(from, Reach::Singly(most.min(FEW))).await
             }
             _ => Ok(()),
         };
@@ -276,6 +275,7 @@ struct Obstructed {
 
 struct Mover<'a> {
     client: &'a Client,
+    connection: &'a Connection,
     work: &'a str,
     to: String,
     declares: bool,
@@ -290,11 +290,11 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    async fn look(&mut self, connection: &Connection, from: &str, reach: Reach) -> Result<()> {
+    async fn look(&mut self, from: &str, reach: Reach) -> Result<()> {
         self.passed = 0;
         loop {
             let before = self.moved.causes.len();
-            let has_left_some = match self.look_once(connection, from, reach).await {
+            let has_left_some = match self.look_once(from, reach).await {
                 Err(error) if is_blocked(&error) && self.may_pass_another(reach) => {
                     self.moved.ended_early = Some(error);
                     continue;
@@ -314,14 +314,9 @@ impl Mover<'_> {
     }
 
     /// Whether it has left some that it found.
-    async fn look_once(
-        &mut self,
-        connection: &Connection,
-        from: &str,
-        reach: Reach,
-    ) -> Result<bool> {
+    async fn look_once(&mut self, from: &str, reach: Reach) -> Result<bool> {
         self.link = None;
-        let mut reading = Reading::begin(self.client, connection, from, reach).await?;
+        let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
         let mut has_left_some = false;
         loop {
             let (mut found, mut kept) = (Vec::new(), 0);
@@ -346,14 +341,14 @@ impl Mover<'_> {
                     self.passed = 0;
                 }
             }
-            match self.move_these(&mut reading, from, found).await {
-                Err(error) if !error.is_transient() => {
-                    self.moved.refused = Some(error);
-                    // The session may have ended with that.
-                    let _ = reading.end().await;
-                    return Ok(false);
+            if let Err(error) = self.move_these(&mut reading, from, found).await {
+                // The session may have ended with that.
+                let _ = reading.end().await;
+                if error.is_transient() {
+                    return Err(error);
                 }
-                moved => moved?,
+                self.moved.refused = Some(error);
+                return Ok(false);
             }
             if !goes_on {
                 break;
@@ -412,10 +407,20 @@ impl Mover<'_> {
         if !self.is_safe {
             declare(self.client, self.work, self.declares).await?;
         }
+        let is_marked = if self.is_safe || !self.declares {
+            None
+        } else {
+            age_marker::is_marked(self.connection, &self.to).await.ok()
+        };
         let link = in_time(&self.to, reading.session.publish_to(&self.to)).await?;
-        if !std::mem::replace(&mut self.is_safe, true) {
+        if !std::mem::replace(&mut self.is_safe, true) && is_marked != Some(true) {
             // A queue that was created just now loses confirmed messages if its broker is killed.
             sleep(SAFE_AGE).await;
+            if is_marked == Some(false)
+                && let Err(error) = age_marker::mark(self.connection, &self.to).await
+            {
+                debug!(queue = self.to, %error, "the queue for messages that cannot be delivered was not marked as old");
+            }
         }
         self.link = Some(link);
         Ok(link)

@@ -22,8 +22,8 @@ use crate::{
 /// So many connections in a row may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery of
 /// the message, and drops it after the 20th by default.
 const MOST_DEATHS: u32 = 5;
-/// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message stops
-/// before the others, which then go on.
+/// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
+/// stops before the others, which then go on.
 const MOST_DEATHS_WITHOUT_A_FIND: u32 = MOST_DEATHS + 1;
 /// So many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
 /// a message behind all that it returned before.
@@ -34,15 +34,22 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 /// Between connections that bring the queue forward.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The last try to consume again before which a consumer that stopped reads its queue. A look may count as a delivery of what it reads, and
-/// the looks and the connections before must not use up a delivery limit together.
+/// The last try to consume again before which a consumer that stopped reads its queue, if it did not see what closes its connections. A look may
+/// count as a delivery of what it reads, and the looks and the connections before must not use up a delivery limit together.
 const MOST_LOOKS: u32 = 8;
 
-/// How many looks there are because the queue became shorter.
+/// How many looks there are because the queue became shorter. This limit and the next one hold where looks count as deliveries.
 const MOST_SHRUNK: u32 = 1;
 
-/// How many looks there are because somebody else has moved messages that this consumer could not move, or has made room for them.
+/// How many looks there are because somebody else has moved messages that this consumer could not move, or because it can move them now.
 const MOST_CHANGED: u32 = 2;
+
+/// Messages that cannot be moved are read again at each of so many tries, where that costs nothing. Meanwhile another consumer does not see
+/// them, and might take them for gone.
+const SELDOM: u32 = 12;
+
+/// How many tries in a row must find the queue empty: somebody may be looking at its messages.
+const EMPTY: u32 = 2;
 
 /// The fewest messages that are looked at, and how many where that costs nothing.
 const NEAR: u32 = 64;
@@ -65,24 +72,37 @@ pub(crate) struct Suspicion {
 #[derive(Debug, Default)]
 struct Tries {
     number: u32,
-    /// Why the last look failed, if it did.
-    failed: Option<String>,
-    /// Whether it ended at a message that cannot be delivered over AMQP 1.0. Farther looks would end there as well.
+    last: Last,
+    /// Whether a look ended at a message that cannot be delivered over AMQP 1.0. Farther looks would end there as well.
     is_hidden: bool,
-    /// Whether it found messages that could not be moved.
-    is_refused: bool,
-    /// Whether it saw every message that it was to see, and all were in order.
-    is_clean: bool,
+    /// Whether messages were moved.
+    has_moved: bool,
     /// Whether the client's other consumers know that this one has found a reason.
     has_told: bool,
-    /// Whether the broker refused to store copies when it was asked last.
-    may_not_move: bool,
-    /// The fewest messages that were seen in the queue, and how often that made another look worth while.
-    fewest: Option<u32>,
+    /// Whether the broker may store copies now, after it refused to take any from this user.
+    was_forbidden: bool,
+    /// How many messages were ready, in how many tries there were none, and how often the queue became shorter.
+    ready: Option<u32>,
+    empty: u32,
     shrunk: u32,
-    /// How many messages were in the queue for what was moved, and how often a change made another look worth while.
-    set_aside: Option<u32>,
+    /// How many messages were in the queue for what was moved, and how often there was reason to look because of that.
+    aside: Option<u32>,
     changed: u32,
+}
+
+/// What the last look came to.
+#[derive(Clone, Debug, Default)]
+enum Last {
+    #[default]
+    None,
+    /// It saw every message that it was to see. It has moved those that cannot be delivered, or there was none.
+    Clean,
+    /// It saw single messages, which are in order. It does not know what is behind them.
+    Partial,
+    /// It found messages that could not be moved.
+    Refused(ErrorKind, String),
+    /// It ended at a message that cannot be delivered over AMQP 1.0, or failed.
+    Failed(String),
 }
 
 impl Tries {
@@ -91,36 +111,54 @@ impl Tries {
         self.number.is_power_of_two() && self.number <= MOST_LOOKS
     }
 
-    /// Whether the queue has become shorter: then the message may be gone, whoever took it.
-    fn has_shrunk(&mut self, ready: u32) -> bool {
-        let before = self.fewest.replace(ready.min(self.fewest.unwrap_or(ready)));
-        let shrunk = before.is_some_and(|before| ready < before) && self.shrunk < MOST_SHRUNK;
-        self.shrunk += u32::from(shrunk);
-        shrunk
+    /// Takes note of how many messages are ready. Returns whether they are fewer than before: then the message may be gone, whoever took it.
+    fn note_ready(&mut self, ready: Option<u32>) -> bool {
+        let Some(ready) = ready else { return false };
+        self.empty = if ready == 0 { self.empty + 1 } else { 0 };
+        self.ready
+            .replace(ready)
+            .is_some_and(|before| ready < before)
     }
 
-    /// Whether somebody, an operator perhaps, has moved messages or made room for them.
-    fn has_changed(&mut self, set_aside: u32) -> bool {
-        let before = self.set_aside.replace(set_aside);
-        let changed =
-            before.is_some_and(|before| before != set_aside) && self.changed < MOST_CHANGED;
-        self.changed += u32::from(changed);
-        changed
+    /// Takes note of how many messages were moved by anybody. Returns whether somebody, an operator perhaps, has moved some or made room.
+    fn note_aside(&mut self, aside: Option<u32>) -> bool {
+        let Some(aside) = aside else { return false };
+        self.aside
+            .replace(aside)
+            .is_some_and(|before| before != aside)
     }
 
-    /// Whether the broker stores copies, which it had refused.
-    fn may_move_now(&mut self, refusal: Option<&Error>) -> bool {
-        let could_not = std::mem::replace(&mut self.may_not_move, refusal.is_some());
-        could_not && refusal.is_none()
+    /// Takes note of why the broker would store no copies. Returns whether it does now what it had forbidden.
+    fn note_refusal(&mut self, refusal: Option<&Error>) -> bool {
+        let Some(refusal) = refusal else {
+            return std::mem::take(&mut self.was_forbidden);
+        };
+        self.was_forbidden |= forbids(refusal);
+        false
     }
+}
+
+/// Whether an error lasts until somebody changes permissions or queues.
+fn forbids(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::AccessRefused | ErrorKind::QueueNotFound | ErrorKind::Mismatch
+    )
+}
+
+/// Counts one more of something that may happen so often.
+fn is_one_more(count: &mut u32, most: u32) -> bool {
+    let is_allowed = *count < most;
+    *count += u32::from(is_allowed);
+    is_allowed
 }
 
 /// How often the consumers of a client have found out why their connections were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reasons {
-    /// They have moved messages out of the way.
+    /// How often messages were moved out of the way.
     pub(crate) moved: u64,
-    /// One has stopped in front of a message that it could not move.
+    /// How often one stopped in front of a message that it could not move.
     pub(crate) stopped: u64,
 }
 
@@ -129,7 +167,7 @@ pub(crate) struct Reasons {
 pub(crate) struct Seen {
     /// How many messages are ready in its queue, and in the queue for what is moved.
     pub(crate) ready: Option<u32>,
-    pub(crate) set_aside: Option<u32>,
+    pub(crate) aside: Option<u32>,
     /// Why the broker would store no copies, if it was asked.
     pub(crate) refusal: Option<Error>,
     /// Whether another consumer of the client has found the reason.
@@ -163,12 +201,12 @@ impl Suspicion {
         reasons: Reasons,
         singly: Singly,
     ) {
-        let has_moved = reasons.moved != self.reasons.moved;
-        if lived >= FORGIVEN || has_moved || self.is_explained(reasons) {
+        let is_explained = self.tries().has_moved || self.is_explained(reasons);
+        if lived >= FORGIVEN || is_explained {
             (self.deaths, self.deaths_after_others) = (0, 0);
         }
         let after_others = singly.is_unfinished && singly.has_taken;
-        self.goes_on = by_error && (has_moved || after_others);
+        self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
         if by_error {
             if after_others && self.deaths_after_others < MOST_DEATHS_AFTER_OTHERS {
@@ -254,8 +292,7 @@ impl Suspicion {
             let asked = can_set_aside(client, connection, queue, declares).await;
             seen.refusal = asked.err();
             let aside = unreadable_queue(queue).into();
-            let aside = ready(client, connection, &aside).await;
-            seen.set_aside = Some(aside.unwrap_or(0));
+            seen.aside = ready(client, connection, &aside).await;
         }
         let looked = match self.step(suspected, seen) {
             Ok(Step::Consume) => return Ok(self.singly(prefetch)),
@@ -281,19 +318,19 @@ impl Suspicion {
 
     /// Whether another consumer of the client has found a reason since the connection was lost, and this one has none.
     fn is_explained(&self, reasons: Reasons) -> bool {
-        reasons.stopped != self.reasons.stopped && self.tries().is_clean
+        reasons != self.reasons && matches!(self.tries().last, Last::Clean)
     }
 
-    /// Whether it stops because of a message that it found, and has told nobody.
+    /// Whether it stops because of a message that it found. It tells so once.
     fn has_to_tell(&self) -> bool {
         let mut tries = self.tries();
-        let has_found = tries.is_refused || tries.is_hidden;
+        let has_found = tries.is_hidden || matches!(tries.last, Last::Refused(..));
         has_found && !std::mem::replace(&mut tries.has_told, true)
     }
 
     /// Whether the last look found messages that could not be moved. Before it reads them again, a consumer finds out whether they can be.
     pub(crate) fn is_refused(&self) -> bool {
-        self.tries().is_refused
+        matches!(self.tries().last, Last::Refused(..))
     }
 
     /// What to do now.
@@ -301,56 +338,77 @@ impl Suspicion {
     /// # Errors
     /// Why the consumer must not consume now.
     pub(crate) fn step(&self, suspected: Suspected<'_>, seen: Seen) -> Result<Step> {
-        let ready = seen.ready;
         let mut tries = self.tries();
         tries.number = tries.number.saturating_add(1);
-        let has_shrunk = ready.is_some_and(|ready| tries.has_shrunk(ready));
-        let has_changed = seen.set_aside.is_some_and(|count| tries.has_changed(count));
-        let may_move_now = tries.may_move_now(seen.refusal.as_ref());
+        let is_shorter = tries.note_ready(seen.ready);
+        let has_changed = tries.note_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
         // It is gone, whoever took it, or it is in another queue.
-        if tries.number > 1 && (ready == Some(0) || seen.is_explained) {
+        if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
             return Ok(Step::Consume);
         }
-        // Nobody counts the deliveries of a classic queue. Elsewhere a refusal ends the session before the messages are released.
-        let releases = suspected.is_free && !tries.is_hidden && seen.refusal.is_none();
-        let is_free = suspected.is_classic || releases;
-        let is_worth_while = has_shrunk || has_changed || may_move_now || is_free;
-        if let Some(refusal) = seen.refusal
-            && !is_worth_while
-        {
-            drop(tries);
-            return self
-                .looked(suspected, refused(refusal))
-                .map(|_| Step::Consume);
-        }
-        if tries.reads() || is_worth_while {
-            return Ok(Step::Look(if tries.is_hidden {
-                // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for
-                // ever. Where there are fewer, each would be looked at again.
-                let turn = self.deaths + self.deaths_after_others;
-                // A consumer that stopped has few deliveries left.
-                let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
-                Reach::Singly(most.min(ready.unwrap_or(1).max(1)))
-            } else {
-                Reach::Near(self.looks_at(suspected.prefetch, suspected.is_free))
-            }));
-        }
-        let last = tries.failed.as_ref().map(|failed| {
-            let why = format!(
-                "{failed}; each look at it may count as a delivery, so `{}` is read again after growing pauses, and no more after \
-                 {MOST_LOOKS} tries: then start the consumer again, or empty the queue",
-                suspected.queue
-            );
-            Error::new(ErrorKind::Broker, why)
-        });
-        let is_refused = tries.is_refused;
-        drop(tries);
-        let last = match last {
-            None => Ok(Moved::default()),
-            Some(error) if is_refused => refused(error),
-            Some(error) => Err(error),
+        let last = tries.last.clone();
+        // Nobody counts the deliveries of a classic queue. Elsewhere an error ends the session before the messages are released.
+        let releases = !tries.is_hidden && seen.refusal.is_none();
+        let is_free = match &last {
+            _ if suspected.is_classic => true,
+            Last::Failed(_) => false,
+            _ => suspected.is_free && releases,
         };
-        self.after(suspected, last).map(|()| Step::Consume)
+        let is_worth_while = match &last {
+            Last::None => true,
+            Last::Clean => false,
+            Last::Refused(..) if is_free => {
+                is_shorter || has_changed || tries.number.is_multiple_of(SELDOM)
+            }
+            Last::Refused(..) => {
+                is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
+                    || has_changed && is_one_more(&mut tries.changed, MOST_CHANGED)
+            }
+            Last::Partial | Last::Failed(_) => {
+                is_free
+                    || tries.reads()
+                    || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
+            }
+        };
+        if is_worth_while {
+            // Whoever moves what is found changes their number.
+            tries.aside = None;
+            return Ok(Step::Look(self.reach(suspected, &tries, seen.ready)));
+        }
+        drop(tries);
+        let queue = suspected.queue;
+        let failed = match last {
+            // Nothing but another try shows whether the message is still there.
+            Last::Clean if is_shorter && self.deaths == MOST_DEATHS_WITHOUT_A_FIND => {
+                return Ok(Step::Consume);
+            }
+            Last::None | Last::Clean | Last::Partial => Ok(Moved::default()),
+            Last::Refused(kind, why) => Ok(Moved {
+                refused: Some(seen.refusal.unwrap_or_else(|| Error::new(kind, why))),
+                ..Moved::default()
+            }),
+            Last::Failed(why) => {
+                let why = format!(
+                    "{why}; each look at it may count as a delivery, so `{queue}` is read again after growing pauses, and no more after \
+                     {MOST_LOOKS} tries: then start the consumer again, or empty the queue"
+                );
+                Err(Error::new(ErrorKind::Broker, why))
+            }
+        };
+        self.after(suspected, failed).map(|()| Step::Consume)
+    }
+
+    fn reach(&self, suspected: Suspected<'_>, tries: &Tries, ready: Option<u32>) -> Reach {
+        if tries.is_hidden {
+            // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for ever.
+            // Where there are fewer, each would be looked at again.
+            let turn = self.deaths + self.deaths_after_others;
+            // A consumer that stopped has few deliveries left.
+            let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
+            Reach::Singly(most.min(ready.unwrap_or(1).max(1)))
+        } else {
+            Reach::Near(self.looks_at(suspected.prefetch, suspected.is_free))
+        }
     }
 
     /// How many messages to take one at a time after this look.
@@ -360,22 +418,26 @@ impl Suspicion {
     pub(crate) fn looked(&self, suspected: Suspected<'_>, looked: Result<Moved>) -> Result<u32> {
         let (is_passed, is_gone) = {
             let mut tries = self.tries();
-            tries.is_clean = false;
-            let had_failed = tries.failed.is_some();
-            let failed = match &looked {
+            let last = match &looked {
                 Ok(moved) => {
-                    // A look at single messages does not see what is behind them.
+                    tries.has_moved |= !moved.causes.is_empty();
                     tries.is_hidden |= moved.ended_early.is_some();
-                    tries.is_refused = moved.refused.is_some();
-                    let failed = moved.refused.as_ref().or(moved.ended_early.as_ref());
-                    tries.is_clean = failed.is_none() && !tries.is_hidden;
-                    failed
+                    match (&moved.refused, &moved.ended_early) {
+                        (Some(why), _) => {
+                            tries.was_forbidden = forbids(why);
+                            Last::Refused(why.kind(), why.to_string())
+                        }
+                        (None, Some(why)) => Last::Failed(why.to_string()),
+                        (None, None) if tries.is_hidden => Last::Partial,
+                        (None, None) => Last::Clean,
+                    }
                 }
-                Err(error) => Some(error),
+                Err(error) => Last::Failed(error.to_string()),
             };
-            tries.failed = failed.map(Error::to_string);
+            let is_clean = matches!(last, Last::Clean | Last::Partial);
+            let before = std::mem::replace(&mut tries.last, last);
             // Whatever was in the way is not the first any more.
-            let is_gone = had_failed && tries.failed.is_none();
+            let is_gone = is_clean && matches!(before, Last::Refused(..) | Last::Failed(_));
             (looked.is_ok() && !tries.is_hidden, is_gone)
         };
         if !is_gone {
@@ -400,25 +462,26 @@ impl Suspicion {
         let queue = suspected.queue;
         let why = match looked {
             _ if flaws::has(Flaw::NeverStops) => return Ok(()),
-            Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             Ok(Moved {
                 refused: Some(error),
                 ..
             }) => {
                 let to = unreadable_queue(queue);
+                // Without another kind, it is the broker that did not store a copy.
                 let advice = match error.kind() {
-                    ErrorKind::AccessRefused => format!(
-                        "move them to `{to}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue"
-                    ),
-                    _ => format!(
+                    ErrorKind::Broker => format!(
                         "see to it that `{to}` stores messages (`retryrmq unreadable ls {queue}` shows those in it), and move them there with \
                          `retryrmq unreadable take {queue}`"
+                    ),
+                    _ => format!(
+                        "move them to `{to}` with `retryrmq unreadable take {queue}`, as a user who may configure and write that queue"
                     ),
                 };
                 format!(
                     "`{queue}` has messages that it cannot deliver over AMQP 0-9-1, and they cannot be moved ({error}); {advice}"
                 )
             }
+            Ok(moved) if !moved.causes.is_empty() => return Ok(()),
             // A first one may have had another reason.
             _ if self.deaths < 2 => return Ok(()),
             Ok(moved) => match moved.ended_early {
@@ -451,24 +514,19 @@ impl Suspicion {
     }
 }
 
-/// What a look comes to that finds messages which cannot be moved.
-pub(crate) fn refused(why: Error) -> Result<Moved> {
-    Ok(Moved {
-        refused: Some(why),
-        ..Moved::default()
-    })
-}
-
 /// How many messages a connection can have been lost to, and some more.
 fn near(prefetch: u16) -> u32 {
     (2 * u32::from(prefetch)).max(NEAR)
 }
 
-/// How many messages are ready, if that can be found out.
+/// How many messages are ready, if that can be found out. A queue that does not exist has none.
 async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
     let count = Census::once(client.addresses(), connection, queue).await;
-    let found = count.and_then(Count::read).ok()?;
-    Some(found.message_count())
+    match count.and_then(Count::read) {
+        Ok(found) => Some(found.message_count()),
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -492,6 +550,20 @@ mod tests {
         is_free: false,
         prefetch: 10,
     };
+
+    fn refused(kind: ErrorKind) -> Result<Moved> {
+        Ok(Moved {
+            refused: Some(Error::new(kind, "no")),
+            ..Moved::default()
+        })
+    }
+
+    fn hidden() -> Result<Moved> {
+        Ok(Moved {
+            ended_early: Some(Error::new(ErrorKind::Broker, "hidden")),
+            ..Moved::default()
+        })
+    }
 
     fn consumes(suspicion: &Suspicion, looked: Result<Moved>) -> bool {
         suspicion.after(SUSPECTED, looked).is_ok()
@@ -517,13 +589,19 @@ mod tests {
         lost(&mut suspicion, false, FORGIVEN, 0);
         assert!(!suspicion.looks());
         lost(&mut suspicion, true, FORGIVEN, 0);
+        suspicion.looked(SUSPECTED, moved(0)).unwrap();
         lost(&mut suspicion, false, SHORT, 1);
         assert!(!suspicion.looks());
-        // What another consumer's queue caused counts against nobody.
+        // What another consumer's queue caused counts against nobody whose own queue is in order.
         for moves in 1..100 {
             lost(&mut suspicion, true, SHORT, moves);
-            assert!(consumes(&suspicion, moved(0)));
+            suspicion.looked(SUSPECTED, moved(0)).unwrap();
         }
+        for moves in 101..100 + u64::from(MOST_DEATHS) {
+            assert!(suspicion.looked(SUSPECTED, hidden()).is_ok());
+            lost(&mut suspicion, true, SHORT, moves);
+        }
+        assert!(suspicion.looked(SUSPECTED, hidden()).is_err());
     }
 
     #[test]
@@ -539,30 +617,86 @@ mod tests {
         assert_eq!(suspicion.looks_at(u16::MAX, true), 2 * u32::from(u16::MAX));
     }
 
+    /// How often what closes the connections is delivered at most: lost connections, and looks that come to this, for ever. Whatever may make
+    /// a consumer look again happens all the time.
+    fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 {
+        let mut suspicion = Suspicion::default();
+        let mut deliveries = 0;
+        'lost: loop {
+            deliveries += 1;
+            let singly = Singly {
+                is_unfinished: suspicion.tries().is_hidden,
+                has_taken: false,
+            };
+            suspicion.lost(true, SHORT, Reasons::default(), singly);
+            for number in 1..1_000_u32 {
+                let seen = Seen {
+                    ready: Some(10_000 - number),
+                    aside: Some(number),
+                    refusal: kind
+                        .filter(|_| suspicion.is_refused() && number.is_multiple_of(2))
+                        .map(|kind| Error::new(kind, "no")),
+                    is_explained: false,
+                };
+                match suspicion.step(SUSPECTED, seen) {
+                    Ok(Step::Consume) => continue 'lost,
+                    // One that ended early is followed by looks at single messages.
+                    Ok(Step::Look(Reach::Near(_))) if suspicion.tries().number == 1 => {
+                        deliveries += 1;
+                        let looked = look();
+                        let is_hidden = looked
+                            .as_ref()
+                            .is_ok_and(|moved| moved.ended_early.is_some());
+                        deliveries += if is_hidden { FEW } else { 0 };
+                        if suspicion.looked(SUSPECTED, looked).is_ok() {
+                            continue 'lost;
+                        }
+                    }
+                    Ok(Step::Look(reach)) => {
+                        deliveries += match reach {
+                            Reach::Singly(most) => most,
+                            Reach::Near(_) => 1,
+                        };
+                        if suspicion.looked(SUSPECTED, look()).is_ok() {
+                            continue 'lost;
+                        }
+                    }
+                    Err(_) => {}
+                }
+            }
+            return deliveries;
+        }
+    }
+
     #[test]
     fn it_reads_a_queue_less_than_a_delivery_limit_allows() {
-        let tries = (1..10_000).map(|number| Tries {
-            number,
-            ..Tries::default()
-        });
-        let looks = tries.filter(Tries::reads);
-        // Each connection before was a delivery, and each but the last was followed by one look.
-        let later = u32::try_from(looks.count()).unwrap() + MOST_SHRUNK;
-        let deliveries = later + 2 * MOST_DEATHS_WITHOUT_A_FIND - 1;
-        assert!(deliveries < 20, "{deliveries}");
-        // Where it may not move what it found, one connection and one look come before these.
-        let refused = 1 + 1 + MOST_SHRUNK + MOST_CHANGED;
-        assert!(3 * refused < 20, "of three consumers: {refused}");
-        // Of one that no look can pass, and that is the only one that was returned. The look before it stops is one of the later ones.
-        let alone: u32 = (2..=MOST_DEATHS).map(|deaths| 1 + 1 + deaths % FEW).sum();
-        let deliveries = (1 + 1 + FEW) + alone + later - 1;
-        assert!(deliveries <= 20, "{deliveries}");
+        let nothing = deliveries(None, || moved(0));
+        assert_eq!(nothing, 2 * (MOST_DEATHS_WITHOUT_A_FIND + 1));
+        assert!(nothing < 20);
+        let unseen = deliveries(None, unseen);
+        assert!(unseen < 20, "{unseen}");
+        // Three consumers of a queue stop in front of what they found.
+        for kind in [
+            ErrorKind::Broker,
+            ErrorKind::AccessRefused,
+            ErrorKind::Mismatch,
+        ] {
+            let refused = deliveries(Some(kind), || refused(kind));
+            assert_eq!(refused, 1 + 1 + MOST_SHRUNK + MOST_CHANGED);
+            assert!(3 * refused < 20);
+        }
+        // Where no look can pass, and the message is the only one that was returned.
+        let hidden = deliveries(None, hidden);
+        assert!(hidden <= 20, "{hidden}");
     }
 
     #[test]
     fn it_waits_again_when_a_session_cannot_begin() {
         let long = Duration::from_secs(5);
         let mut suspicion = Suspicion::default();
+        lost(&mut suspicion, true, SHORT, 0);
+        assert_eq!(suspicion.pause(long), long);
+        suspicion.looked(SUSPECTED, moved(1)).unwrap();
         lost(&mut suspicion, true, SHORT, 1);
         assert_eq!(suspicion.pause(long), SHORTEST_PAUSE);
         suspicion.failed();
@@ -576,24 +710,20 @@ mod tests {
             is_unfinished: true,
             has_taken,
         };
-        let hidden = || Moved {
-            ended_early: Some(Error::new(ErrorKind::Broker, "hidden")),
-            ..Moved::default()
-        };
         lost(&mut suspicion, true, SHORT, 0);
         let step = suspicion.step(SUSPECTED, Seen::default()).unwrap();
         assert!(matches!(step, Step::Look(Reach::Near(_))));
-        assert_eq!(suspicion.looked(SUSPECTED, Ok(hidden())).unwrap(), NEAR);
+        assert_eq!(suspicion.looked(SUSPECTED, hidden()).unwrap(), NEAR);
         for _ in 0..MOST_DEATHS_AFTER_OTHERS {
             suspicion.lost(true, SHORT, Reasons::default(), singly(true));
             // What was sent along with others would count as delivered each time.
             let step = suspicion.step(SUSPECTED, Seen::default()).unwrap();
             assert!(matches!(step, Step::Look(Reach::Singly(_))));
-            assert_eq!(suspicion.looked(SUSPECTED, Ok(hidden())).unwrap(), NEAR);
+            assert_eq!(suspicion.looked(SUSPECTED, hidden()).unwrap(), NEAR);
         }
         for death in 2..=MOST_DEATHS {
             suspicion.lost(true, SHORT, Reasons::default(), singly(false));
-            let looked = suspicion.looked(SUSPECTED, Ok(hidden()));
+            let looked = suspicion.looked(SUSPECTED, hidden());
             assert_eq!(looked.is_ok(), death < MOST_DEATHS);
         }
         suspicion.lost(true, SHORT, Reasons::default(), Singly::default());
@@ -608,8 +738,7 @@ mod tests {
             lost(&mut suspicion, true, SHORT, 0);
             assert!(consumes(&suspicion, moved(0)));
             assert_eq!(consumes(&suspicion, unseen()), death < 2);
-            let error = Error::new(ErrorKind::AccessRefused, "no");
-            assert!(!consumes(&suspicion, refused(error)));
+            assert!(!consumes(&suspicion, refused(ErrorKind::AccessRefused)));
             assert!(consumes(&suspicion, moved(1)));
         }
         lost(&mut suspicion, true, SHORT, 0);
@@ -628,7 +757,6 @@ mod tests {
 
     #[test]
     fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopped() {
-        let may_not = || Some(Error::new(ErrorKind::AccessRefused, "no"));
         let (mut innocent, mut guilty) = (Suspicion::default(), Suspicion::default());
         for death in 1..=MOST_DEATHS {
             for one in [&mut innocent, &mut guilty] {
@@ -636,11 +764,7 @@ mod tests {
                 one.step(SUSPECTED, Seen::default()).unwrap();
             }
             assert_eq!(innocent.looked(SUSPECTED, moved(0)).unwrap(), 0);
-            let hidden = Moved {
-                ended_early: may_not(),
-                ..Moved::default()
-            };
-            let is_stopped = guilty.looked(SUSPECTED, Ok(hidden)).is_err();
+            let is_stopped = guilty.looked(SUSPECTED, hidden()).is_err();
             assert_eq!(is_stopped, death == MOST_DEATHS);
         }
         assert!(guilty.has_to_tell() && !guilty.has_to_tell());
@@ -665,66 +789,113 @@ mod tests {
             is_explained,
             ..Seen::default()
         };
-        let step = suspicion.step(SUSPECTED, seen(false)).unwrap();
-        assert!(matches!(step, Step::Look(_)));
-        assert!(suspicion.looked(SUSPECTED, moved(0)).is_err());
+        assert!(suspicion.step(SUSPECTED, seen(false)).is_err());
         let step = suspicion.step(SUSPECTED, seen(true)).unwrap();
+        assert!(matches!(step, Step::Consume));
+        let reasons = [
+            found(1),
+            Reasons {
+                moved: 1,
+                ..found(0)
+            },
+        ];
+        assert!(reasons.into_iter().all(|one| suspicion.is_explained(one)));
+        assert!(!suspicion.is_explained(found(0)));
+    }
+
+    #[test]
+    fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() {
+        let mut suspicion = Suspicion::default();
+        let ready = |ready| Seen {
+            ready: Some(ready),
+            ..Seen::default()
+        };
+        for _ in 0..MOST_DEATHS_WITHOUT_A_FIND {
+            lost(&mut suspicion, true, SHORT, 0);
+            let _ = suspicion.looked(SUSPECTED, moved(0));
+        }
+        for longer in [7, 7, 9] {
+            assert!(suspicion.step(SUSPECTED, ready(longer)).is_err());
+        }
+        let step = suspicion.step(SUSPECTED, ready(8)).unwrap();
+        assert!(matches!(step, Step::Consume));
+        lost(&mut suspicion, true, SHORT, 0);
+        assert!(suspicion.looked(SUSPECTED, moved(0)).is_err());
+        assert!(suspicion.step(SUSPECTED, ready(7)).is_err());
+        assert!(suspicion.step(SUSPECTED, ready(0)).is_err());
+        // Somebody may have been looking at the message.
+        let step = suspicion.step(SUSPECTED, ready(0)).unwrap();
         assert!(matches!(step, Step::Consume));
     }
 
-    /// A consumer that stopped because it may not move what it found.
-    fn stopped() -> Suspicion {
+    /// A consumer that stopped because it could not move what it found.
+    fn stopped(suspected: Suspected<'_>, kind: ErrorKind) -> Suspicion {
         let mut suspicion = Suspicion::default();
         lost(&mut suspicion, true, SHORT, 0);
-        suspicion.step(SUSPECTED, Seen::default()).unwrap();
-        let error = Error::new(ErrorKind::AccessRefused, "no");
-        assert!(suspicion.looked(SUSPECTED, refused(error)).is_err());
+        suspicion.step(suspected, Seen::default()).unwrap();
+        assert!(suspicion.looked(suspected, refused(kind)).is_err());
         suspicion
     }
 
-    fn seen(may_move: bool, ready: u32, set_aside: u32) -> Seen {
+    fn seen(refusal: Option<ErrorKind>, ready: u32, aside: u32) -> Seen {
         Seen {
             ready: Some(ready),
-            set_aside: Some(set_aside),
-            refusal: (!may_move).then(|| Error::new(ErrorKind::AccessRefused, "no")),
+            aside: Some(aside),
+            refusal: refusal.map(|kind| Error::new(kind, "no")),
             is_explained: false,
         }
     }
 
+    const FORBIDDEN: Option<ErrorKind> = Some(ErrorKind::AccessRefused);
+
     #[test]
     fn a_consumer_that_may_not_move_messages_reads_them_again_when_somebody_has_moved_some() {
-        let suspicion = stopped();
-        // Others publish meanwhile.
+        let suspicion = stopped(SUSPECTED, ErrorKind::AccessRefused);
+        // Others publish meanwhile, and the count of what was moved may be unknown.
         for ready in 5..50 {
-            assert!(suspicion.step(SUSPECTED, seen(false, ready, 0)).is_err());
+            let unknown = Seen {
+                aside: None,
+                ..seen(FORBIDDEN, ready, 0)
+            };
+            assert!(suspicion.step(SUSPECTED, unknown).is_err());
+            assert!(
+                suspicion
+                    .step(SUSPECTED, seen(FORBIDDEN, ready, 0))
+                    .is_err()
+            );
         }
-        let step = suspicion.step(SUSPECTED, seen(false, 60, 1)).unwrap();
+        let step = suspicion.step(SUSPECTED, seen(FORBIDDEN, 60, 1)).unwrap();
         assert!(matches!(step, Step::Look(_)));
         assert_eq!(suspicion.looked(SUSPECTED, moved(0)).unwrap(), 0);
     }
 
     #[test]
     fn it_reads_them_once_when_it_may_move_them() {
-        let suspicion = stopped();
+        let suspicion = stopped(SUSPECTED, ErrorKind::AccessRefused);
+        // An error that passes says nothing about permissions.
         for _ in 0..50 {
-            assert!(suspicion.step(SUSPECTED, seen(false, 5, 0)).is_err());
+            for refusal in [FORBIDDEN, Some(ErrorKind::Timeout)] {
+                assert!(suspicion.step(SUSPECTED, seen(refusal, 5, 0)).is_err());
+            }
         }
-        let step = suspicion.step(SUSPECTED, seen(true, 5, 0)).unwrap();
+        let step = suspicion.step(SUSPECTED, seen(None, 5, 0)).unwrap();
         assert!(matches!(step, Step::Look(_)));
-        let full = Error::new(ErrorKind::Broker, "it is full");
-        let error = suspicion.looked(SUSPECTED, refused(full)).unwrap_err();
+        let error = suspicion
+            .looked(SUSPECTED, refused(ErrorKind::Broker))
+            .unwrap_err();
         assert!(error.to_string().contains("stores messages"), "{error}");
         for _ in 0..50 {
-            assert!(suspicion.step(SUSPECTED, seen(true, 5, 0)).is_err());
+            for refusal in [None, Some(ErrorKind::Timeout)] {
+                assert!(suspicion.step(SUSPECTED, seen(refusal, 5, 0)).is_err());
+            }
         }
         // Room was made.
-        let step = suspicion.step(SUSPECTED, seen(true, 5, 7)).unwrap();
+        let step = suspicion.step(SUSPECTED, seen(None, 5, 7)).unwrap();
         assert!(matches!(step, Step::Look(_)));
     }
 
     #[test]
-    fn a_look_that_costs_nothing_is_repeated() {
-        let suspicion = stopped();
+    fn a_look_that_costs_nothing_is_repeated_seldom() {
         let quorum = Suspected {
             is_free: true,
             ..SUSPECTED
@@ -733,23 +904,39 @@ mod tests {
             is_classic: true,
             ..quorum
         };
-        for (suspected, may_move) in [(quorum, true), (classic, true), (classic, false)] {
-            for _ in 0..50 {
-                let step = suspicion.step(suspected, seen(may_move, 5, 0)).unwrap();
-                assert!(matches!(step, Step::Look(_)));
-            }
+        for (suspected, refusal, looks) in [
+            (quorum, None, 10),
+            (classic, None, 10),
+            (classic, FORBIDDEN, 10),
+            (quorum, FORBIDDEN, 0),
+            (SUSPECTED, None, 0),
+        ] {
+            let suspicion = stopped(suspected, ErrorKind::Broker);
+            let looked =
+                (1..10 * SELDOM).filter(|_| suspicion.step(suspected, seen(refusal, 5, 0)).is_ok());
+            assert_eq!(looked.count(), looks, "{suspected:?} {refusal:?}");
         }
-        for _ in 0..50 {
-            assert!(suspicion.step(quorum, seen(false, 5, 0)).is_err());
+        // One that failed has released nothing.
+        let mut suspicion = Suspicion::default();
+        for _ in 0..MOST_DEATHS {
+            lost(&mut suspicion, true, SHORT, 0);
         }
+        assert!(suspicion.looked(quorum, unseen()).is_err());
+        let looks = (1..100).filter(|_| suspicion.step(quorum, seen(None, 5, 0)).is_ok());
+        assert_eq!(looks.count(), 4);
     }
 
     #[test]
-    fn a_queue_that_becomes_shorter_is_read_once_more() {
-        let mut tries = Tries::default();
-        let seen = [4, 4, 9, 3, 3, 4, 2, 2, 1, 0, 5];
-        let shrunk = seen.map(|ready| tries.has_shrunk(ready));
-        let read: Vec<_> = (0..seen.len()).filter(|at| shrunk[*at]).collect();
-        assert_eq!(read, [3]);
+    fn what_was_moved_in_part_is_in_the_way_still() {
+        let mut suspicion = Suspicion::default();
+        lost(&mut suspicion, true, SHORT, 0);
+        let some = Moved {
+            refused: Some(Error::new(ErrorKind::Broker, "full")),
+            ..moved(2).unwrap()
+        };
+        assert!(suspicion.looked(SUSPECTED, Ok(some)).is_err());
+        // Its connection was lost for a reason that it found.
+        lost(&mut suspicion, true, SHORT, 0);
+        assert_eq!(suspicion.deaths, 1);
     }
 }

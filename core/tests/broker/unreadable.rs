@@ -1,6 +1,6 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
-use lapin::types::AMQPValue;
+use lapin::{options::QueuePurgeOptions, types::AMQPValue};
 use retryrmq::{BasicProperties, Client, Event, Message, Running, UnreadableMessage};
 use retryrmq_harness::{
     Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
@@ -554,5 +554,81 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         },
     )
+    .await;
+}
+
+#[tokio::test]
+async fn a_consumer_without_room_for_them_goes_on_when_there_is_some() {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let most = async |count: u32| {
+                let definition = json!({ "max-length": count, "overflow": "reject-publish" });
+                let policy = Policy::new(r"^orders\.unreadable$", definition);
+                vhost.put_policy("room", &policy).await.unwrap();
+            };
+            most(1).await;
+            let bombs = bombs();
+            publish(&vhost, QUEUE, &bombs).await;
+            amqp.publish_with(QUEUE, "x", id("behind")).await;
+            let diary = Diary::default();
+            let running = consume(&client, &diary).await;
+            let why = stopped(&diary).await;
+            assert!(
+                why.contains("see to it that `orders.unreadable` stores messages"),
+                "{why}"
+            );
+            let stored = client.unreadable(QUEUE).list(100).await.unwrap();
+            assert!((1..bombs.len()).contains(&stored.len()), "{stored:?}");
+            most(100).await;
+            let ids = [stored[0].id.clone()];
+            assert_eq!(client.unreadable(QUEUE).remove(&ids).await.unwrap(), 1);
+            diary.until("behind", 1).await;
+            set_aside(&client, bombs.len() - 1).await;
+            let count = u32::try_from(bombs.len()).unwrap();
+            assert_eq!(told_to_be_moved(&diary).0, count);
+            assert_eq!(told(&diary, "consuming_stopped"), 1);
+            running.close().await;
+            assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        amqp.declare("other", QueueType::Quorum).await;
+        let neither = null("neither").property("tenant", uuid([7; 16]));
+        publish(&vhost, QUEUE, &[neither]).await;
+        let (diary, others) = (Diary::default(), Diary::default());
+        let running = consume(&client, &diary).await;
+        let other = start(client.consumer("other").dlx(true), &others, |_| Ok(())).await;
+        stopped(&diary).await;
+        amqp.publish_with("other", "x", id("neighbor")).await;
+        others.until("neighbor", 1).await;
+        assert_eq!(told(&others, "consuming_stopped"), 0);
+        // They shared each connection that was lost.
+        let lost = told(&others, "disconnected");
+        assert!(lost >= 2, "{lost}: {:?}", others.event_names());
+        eventually(PATIENCE, "the message is back", || async {
+            amqp.depth(QUEUE).await == Some(1)
+        })
+        .await;
+        let channel = amqp.new_channel().await;
+        let purged = channel.queue_purge(QUEUE.into(), QueuePurgeOptions::default());
+        assert_eq!(purged.await.unwrap(), 1);
+        amqp.publish_with(QUEUE, "x", id("later")).await;
+        diary.until("later", 1).await;
+        running.close().await;
+        other.close().await;
+    })
     .await;
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use retryrmq::Client;
-use retryrmq_harness::{Amqp, Vhost, eventually, random_messages::token_of};
+use retryrmq_harness::{Amqp, Vhost, eventually_with_progress, random_messages::token_of};
 
 use crate::{publishers::Protocol, stage::PATIENCE};
 
@@ -86,7 +86,7 @@ impl Books {
 
     /// Waits until each message is handled, or kept in a queue beside one of these.
     pub(crate) async fn settle(&self, vhost: &Vhost, client: &Client, queues: &[&str]) -> Kept {
-        eventually(PATIENCE, "each message is somewhere", || async {
+        eventually_with_progress(PATIENCE, "each message is somewhere", || async {
             // Each look at a queue that is missing costs this connection the number of a channel.
             let amqp = vhost.connect().await;
             let mut kept = Kept::default();

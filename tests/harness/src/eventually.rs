@@ -48,26 +48,39 @@ impl<T, E: Display> Sight for Result<T, E> {
 pub async fn eventually<F, Fut>(
     deadline: Duration,
     what: &str,
-    mut probe: F,
+    probe: F,
 ) -> <Fut::Output as Sight>::Thing
 where
     F: FnMut() -> Fut,
     Fut: Future<Output: Sight>,
 {
-    let mut wait = Wait::new(deadline, what);
-    loop {
-        match timeout_at(wait.end, probe()).await.map(Sight::sight) {
-            Ok(Ok(thing)) => return thing,
-            Ok(Err(seen)) => wait.pause_after(seen).await,
-            Err(_) => wait.hangs(),
-        }
-    }
+    Wait::new(deadline, what).until(probe).await
+}
+
+/// The same, as long as what probes see changes: for work of any length.
+///
+/// # Panics
+/// When every probe has seen the same for so long, or one takes longer.
+pub async fn eventually_with_progress<F, Fut>(
+    patience: Duration,
+    what: &str,
+    probe: F,
+) -> <Fut::Output as Sight>::Thing
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output: Sight>,
+{
+    let mut wait = Wait::new(patience, what);
+    wait.is_renewed = true;
+    wait.until(probe).await
 }
 
 /// What is the same for every probe, and so is compiled once.
 struct Wait<'a> {
     deadline: Duration,
     what: &'a str,
+    /// Whether it begins anew when a probe sees something else.
+    is_renewed: bool,
     end: Instant,
     last: String,
     probes: u32,
@@ -79,6 +92,7 @@ impl<'a> Wait<'a> {
         Self {
             deadline,
             what,
+            is_renewed: false,
             end: Instant::now() + deadline,
             last: "no probe has finished".to_owned(),
             probes: 0,
@@ -86,8 +100,25 @@ impl<'a> Wait<'a> {
         }
     }
 
+    async fn until<F, Fut>(mut self, mut probe: F) -> <Fut::Output as Sight>::Thing
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output: Sight>,
+    {
+        loop {
+            match timeout_at(self.end, probe()).await.map(Sight::sight) {
+                Ok(Ok(thing)) => return thing,
+                Ok(Err(seen)) => self.pause_after(seen).await,
+                Err(_) => self.hangs(),
+            }
+        }
+    }
+
     async fn pause_after(&mut self, seen: String) {
         self.probes += 1;
+        if self.is_renewed && seen != self.last {
+            self.end = Instant::now() + self.deadline;
+        }
         if Instant::now() + self.pause >= self.end {
             let (deadline, what, probes) = (self.deadline, self.what, self.probes);
             panic!(

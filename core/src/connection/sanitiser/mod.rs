@@ -38,8 +38,8 @@ use std::{
     task::{Poll, ready},
 };
 
-/// The buffer for a split frame grows by at most this much per read, and shrinks to it afterwards.
-const COLLECT_STEP: usize = 64 << 10;
+/// The buffer for a split frame shrinks to this after a large one.
+const MOST_KEPT: usize = 64 << 10;
 
 /// A stateful guard over the inbound bytes of one AMQP connection.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl Sanitiser {
                 frame.truncate(safe);
                 self.split = frame;
                 self.handed = Some(0);
-            } else if ready!(self.collect(missing, &mut source))? == 0 {
+            } else if ready!(self.collect(missing, out, &mut source))? == 0 {
                 // The stream ended within a frame. lapin cannot parse a part of a frame, so it is harmless.
                 self.handed = Some(0);
             }
@@ -137,29 +137,25 @@ impl Sanitiser {
         if n == rest.len() {
             self.handed = None;
             self.split.clear();
-            self.split.shrink_to(COLLECT_STEP);
+            self.split.shrink_to(MOST_KEPT);
         } else {
             self.handed = Some(from + n);
         }
         n
     }
 
-    /// Reads the `missing` bytes of the split frame and not more, so that the following bytes go directly to lapin again.
+    /// Reads the `missing` bytes of the split frame and not more, so that the following bytes go directly to lapin again. They come by way of
+    /// `out`, so that no buffer of our own has to be filled with zeros before each read.
     fn collect(
         &mut self,
         missing: usize,
+        out: &mut [u8],
         source: &mut impl FnMut(&mut [u8]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let have = self.split.len();
-        let room = missing.min(COLLECT_STEP);
-        self.split.resize(have + room, 0);
-        let result = source(&mut self.split[have..]);
-        let read = match &result {
-            Poll::Ready(Ok(n)) => (*n).min(room),
-            _ => 0,
-        };
-        self.split.truncate(have + read);
-        result
+        let room = missing.min(out.len());
+        let read = ready!(source(&mut out[..room]))?.min(room);
+        self.split.extend_from_slice(&out[..read]);
+        Poll::Ready(Ok(read))
     }
 
     /// Repairs every whole frame in `bytes`. Returns how many of the leading bytes are safe to pass on; the others are the beginning of a

@@ -327,7 +327,10 @@ impl World {
             && !service_away
             && !plain
             && careless.is_none()
-            && !matches!(unreadable, Some(Unreadable::Stuck | Unreadable::Hidden))
+            && !matches!(
+                unreadable,
+                Some(Unreadable::Stuck | Unreadable::Full | Unreadable::Hidden)
+            )
             && !crash_loops;
         if self.setting.faults.are_quiet() && is_served {
             self.books.nobody_was_kept(self.setting.hangs)?;

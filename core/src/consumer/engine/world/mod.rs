@@ -56,6 +56,8 @@ enum Unreadable {
     Hidden,
     /// The consumers' user lacks a permission until faults stop.
     Stuck,
+    /// The queue for them has no room until faults stop.
+    Full,
 }
 
 /// The setting of a run, besides its seed.

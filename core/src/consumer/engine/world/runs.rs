@@ -632,6 +632,16 @@ fn what_cannot_be_delivered_or_moved_is_not_dropped() {
     hold(60, stuck);
 }
 
+fn full(setting: Setting) -> Setting {
+    let faults = setting.faults.quiet();
+    odd(Setting { faults, ..setting }, Unreadable::Full)
+}
+
+#[test]
+fn what_cannot_be_delivered_is_not_dropped_while_there_is_no_room_for_it() {
+    hold(60, full);
+}
+
 /// Replicas that live for less than two seconds.
 fn crash_looping(setting: Setting) -> Setting {
     possible(Setting {

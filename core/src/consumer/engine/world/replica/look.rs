@@ -46,6 +46,10 @@ fn may_not() -> Error {
     Error::new(ErrorKind::AccessRefused, "access refused")
 }
 
+fn is_full() -> Error {
+    Error::new(ErrorKind::Broker, "the broker did not store a copy")
+}
+
 fn hidden() -> Error {
     Error::new(ErrorKind::Broker, "AMQP 1.0 cannot carry it")
 }
@@ -69,11 +73,20 @@ impl World {
             return Ok(true);
         }
         let suspected = self.suspected();
-        let is_stuck = self.setting.unreadable == Some(Unreadable::Stuck) && !self.harm_has_stopped;
-        let seen = Seen {
-            refusal: (is_stuck && suspicion.is_refused()).then(may_not),
+        let harm = self.setting.unreadable.filter(|_| !self.harm_has_stopped);
+        let is_stuck = harm == Some(Unreadable::Stuck);
+        let ready = |queue| self.broker.queue_view(queue).map_or(0, |view| view.ready);
+        let ready = |queue| u32::try_from(ready(queue)).ok();
+        let mut seen = Seen {
+            ready: ready(QUEUE),
             ..Seen::default()
         };
+        if suspicion.is_refused() && seen.ready != Some(0) {
+            seen.refusal = is_stuck.then(may_not);
+            // What fills it is taken out when faults stop.
+            let filling = u32::from(harm == Some(Unreadable::Full));
+            seen.aside = ready(UNREADABLE).map(|count| count + filling);
+        }
         let Step::Look(reach) = suspicion.step(suspected, seen)? else {
             return Ok(true);
         };
@@ -97,10 +110,19 @@ impl World {
                 (connection, Vec::new())
             }
         };
-        if is_stuck && !found.is_empty() {
+        let refused = match harm {
+            Some(Unreadable::Stuck) => Some(may_not()),
+            Some(Unreadable::Full) => Some(is_full()),
+            _ => None,
+        };
+        if refused.is_some() && !found.is_empty() {
+            // A forbidden link ends the session before anything is released.
+            if !is_stuck {
+                self.release(connection);
+            }
             self.broker.cut(connection);
             let moved = Moved {
-                refused: Some(may_not()),
+                refused,
                 ..Moved::default()
             };
             return suspicion.looked(suspected, Ok(moved)).map(|_| true);
@@ -223,8 +245,15 @@ impl World {
         for (_, number) in &look.meant {
             self.books.set_aside(*number);
         }
+        self.release(connection);
+        self.broker.cut(connection);
+        self.replicas[at].moves += u64::from(!look.meant.is_empty());
+        Ok(moved(look.meant.len()))
+    }
+
+    /// Gives back what was looked at, which is no delivery where it costs nothing.
+    fn release(&mut self, connection: ConnectionId) {
         if self.setting.version >= Version::V4_3 {
-            // There a look is no delivery.
             let (tag, multiple, requeue) = (0, true, true);
             let back = Method::Nack {
                 tag,
@@ -233,9 +262,6 @@ impl World {
             };
             self.broker.send(connection, 1, back);
         }
-        self.broker.cut(connection);
-        self.replicas[at].moves += u64::from(!look.meant.is_empty());
-        Ok(moved(look.meant.len()))
     }
 
     /// Originals and copies may both be there.
