@@ -118,8 +118,15 @@ private_stop_epmd_when_idle() {
     ) 8>"$STATE/epmd.lock"
 }
 
+# A folder in RETRYRMQ_BROKER_DATA, if that is set.
+private_make_data() { # DIRECTORY
+    [[ ! -d $1/data ]] || return 0
+    [[ -z ${RETRYRMQ_BROKER_DATA:-} ]] || ln -sfn "$(mktemp -d "$RETRYRMQ_BROKER_DATA/retryrmq-broker.XXXXXX")" "$1/data"
+}
+
 private_write_settings() { # VERSION N
     local dir port data; dir=$(node_dir "$1" "$2") port=$(node_port "$1" "$2"); data=$dir/data
+    private_make_data "$dir"
     mkdir -p "$data"/{data,log}
     {
         echo "listeners.tcp.1 = 127.0.0.1:$port"
@@ -136,7 +143,7 @@ private_write_settings() { # VERSION N
     private_write_plugins "$1" "$dir"
     rm -rf "$data/tls"; [[ ! -d $STATE/tls ]] || cp -r "$STATE/tls" "$data/tls"
     private_cookie >"$data/.cookie.new"; chmod 400 "$data/.cookie.new"; mv -f "$data/.cookie.new" "$data/.erlang.cookie"
-    chown -R $USER_ID:$USER_ID "$data"
+    chown -R $USER_ID:$USER_ID "$data/"
 }
 
 # The plugins of a node: management, those of its line `plugins = NAME…`, and as files those of its version that lie in the
@@ -220,5 +227,8 @@ private_eval() { # VERSION N EXPRESSION
         *) die "node $2 of $1 does not understand this: $3: $answer" ;;
     esac
 }
-private_forget() { :; } # a node is nothing but its state directory
+private_forget() { # VERSION N: what is not in its state directory
+    local data; data=$(node_dir "$1" "$2")/data
+    [[ ! -L $data ]] || rm -rf "$(readlink "$data")"
+}
 private_purge() { private_stop_epmd_when_idle; }
