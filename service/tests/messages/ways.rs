@@ -1,6 +1,6 @@
 //! What a message goes through.
 
-use retryrmq::{Client, ClientOptions, Failure, Message, Outcome, Strategy, WorkQueue};
+use retryrmq::{Client, ClientOptions, Event, Failure, Message, Outcome, Strategy, WorkQueue};
 use retryrmq_harness::{Class, QueueType, Vhost};
 
 use crate::{
@@ -28,6 +28,13 @@ fn outcome(books: &Books, message: &Message) -> Outcome {
         Verdict::Handled => Outcome::Ack,
         Verdict::Failed => Outcome::retry(Failure::new("no answer")),
         Verdict::Parked => Outcome::park(Failure::new("for a person")),
+    }
+}
+
+/// Says why a consumer does not go on.
+fn stops(event: &Event) {
+    if let Event::ConsumingStopped { queue, error, .. } = event {
+        eprintln!("the consumer of {queue} stops: {error}");
     }
 }
 
@@ -63,7 +70,7 @@ impl Library {
         }
         let books = Books::default();
         let noted = books.clone();
-        let running = consumer.start(move |message: Message| {
+        let running = consumer.on_event(stops).start(move |message: Message| {
             let outcome = outcome(&noted, &message);
             async move { outcome }
         });
@@ -126,13 +133,15 @@ pub(crate) async fn delayed(vhost: &Vhost, count: u32) {
     books.mend();
     let client = Client::connect(vhost.url()).await.unwrap();
     let noted = books.clone();
-    let running = client
-        .consumer("due")
-        .dlx(true)
-        .start(move |message: Message| {
-            let outcome = outcome(&noted, &message);
-            async move { outcome }
-        });
+    let running =
+        client
+            .consumer("due")
+            .dlx(true)
+            .on_event(stops)
+            .start(move |message: Message| {
+                let outcome = outcome(&noted, &message);
+                async move { outcome }
+            });
     let running = running.await.unwrap();
     let target = Target::Delayed("orders", "order.new");
     let mut publishers = Publishers::connect(
