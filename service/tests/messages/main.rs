@@ -71,6 +71,7 @@ async fn serve(vhost: &Vhost, section: &str) -> (Replica, tempfile::NamedTempFil
 async fn the_library_loses_no_message_of_any_protocol() {
     on_brokers_where(has_protocols, |broker| async move {
         let node = node(&broker).await;
+        ways::long_content_type_of_mqtt(&node.vhost().await).await;
         for kind in QueueType::ALL {
             let way = ways::Library {
                 kind,

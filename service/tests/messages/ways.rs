@@ -1,7 +1,7 @@
 //! What a message goes through.
 
 use retryrmq::{Client, ClientOptions, Event, Failure, Message, Outcome, Strategy, WorkQueue};
-use retryrmq_harness::{Class, QueueType, Vhost};
+use retryrmq_harness::{Class, Mqtt, MqttMessage, QueueType, Vhost};
 
 use crate::{
     books::{Books, Verdict, replay},
@@ -94,6 +94,24 @@ impl Library {
         running.close().await;
         client.close().await;
     }
+}
+
+/// RabbitMQ leaves out what a publisher of AMQP 1.0 would make a consumer lose its connection with (fact 94).
+pub(crate) async fn long_content_type_of_mqtt(vhost: &Vhost) {
+    let amqp = vhost.connect().await;
+    amqp.declare("sensors", QueueType::Quorum).await;
+    bind_queue(&amqp, "sensors", "amq.topic", "sensors").await;
+    let messages = [255, 256].map(|bytes| MqttMessage::new("x").content_type(&"t".repeat(bytes)));
+    Mqtt::connect(vhost)
+        .await
+        .publish_all("sensors", &messages)
+        .await;
+    let mut lengths = Vec::new();
+    while let Some(message) = amqp.take("sensors").await {
+        let kind = message.properties.content_type();
+        lengths.push(kind.as_ref().map(|kind| kind.as_str().len()));
+    }
+    assert_eq!(lengths, [Some(255), None]);
 }
 
 /// Consumers without the library, which reject what the service then retries and parks.
