@@ -100,7 +100,7 @@ pub(super) struct Shell {
     /// Whether the queue has messages that close our connections.
     suspicion: Suspicion,
     /// The session that was lost last, and whether by an error of the broker.
-    suspected: Option<(u64, bool)>,
+    last_lost: Option<(u64, bool)>,
     /// Whether it does not consume because of them.
     is_stopped: bool,
     /// When the current channel was opened.
@@ -237,7 +237,7 @@ impl Shell {
             mailbox,
             outcomes: Vec::new(),
             suspicion: Suspicion::default(),
-            suspected: None,
+            last_lost: None,
             is_stopped: false,
             opened: Instant::now(),
             began: Instant::now(),
@@ -628,12 +628,12 @@ impl Shell {
     fn suspect(&mut self, session: u64, why: Option<&Error>) {
         let by_error = why.is_some_and(is_internal_error);
         if self
-            .suspected
+            .last_lost
             .is_some_and(|(last, had_error)| last == session && (had_error || !by_error))
         {
             return;
         }
-        self.suspected = Some((session, by_error));
+        self.last_lost = Some((session, by_error));
         let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
         let singly = self.engine.singly();
         self.suspicion.lost(by_error, lived, reasons, singly);
