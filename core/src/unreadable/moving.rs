@@ -38,16 +38,16 @@ pub(crate) struct Moved {
 pub(crate) enum Reach {
     /// At the first so many messages.
     Near(u32),
-    /// At so many messages in turn, each alone, and at so many more after each that is moved. Where one cannot be delivered over AMQP 1.0, all
-    /// that were sent with it would count as delivered for nothing.
-    Singly(u32),
+    /// At one message after the other, until so many were in order or could not be delivered over AMQP 1.0, and at as many more after each that
+    /// is moved. What is sent along with one that cannot be delivered would count as delivered for nothing.
+    Singly { in_order: u32, blocked: u32 },
 }
 
 impl Reach {
     fn most(self) -> u32 {
         match self {
             Self::Near(most) => most,
-            Self::Singly(_) => u32::MAX,
+            Self::Singly { .. } => u32::MAX,
         }
     }
 
@@ -55,12 +55,12 @@ impl Reach {
     fn batch(self) -> u32 {
         match self {
             Self::Near(_) => BATCH,
-            Self::Singly(_) => 1,
+            Self::Singly { .. } => 1,
         }
     }
 }
 
-/// How many messages are looked at alone at most. A quorum queue returns each of them behind the others, so the first one may be any.
+/// How many messages end a look at single ones at most. A quorum queue returns each of them behind the others, so the first one may be any.
 pub(super) const FEW: u32 = 2;
 
 impl Moved {
@@ -218,7 +218,8 @@ pub(crate) async fn set_aside(
         leaves_out_odd_numbers: connection.server().capabilities().leaves_out_odd_numbers,
         link: None,
         is_safe: false,
-        passed: 0,
+        in_order: 0,
+        blocked: 0,
         moved: Moved::default(),
     };
     let mut looked = mover.look(from, reach).await;
@@ -227,7 +228,12 @@ pub(crate) async fn set_aside(
         // What closes the connections may be the very first message.
         looked = match reach {
             Reach::Near(most) if mover.moved.causes.is_empty() => {
-                mover.look(from, Reach::Singly(most.min(FEW))).await
+                let few = most.min(FEW);
+                let singly = Reach::Singly {
+                    in_order: few,
+                    blocked: few,
+                };
+                mover.look(from, singly).await
             }
             _ => Ok(()),
         };
@@ -284,18 +290,20 @@ struct Mover<'a> {
     link: Option<Link>,
     /// Whether that queue is old.
     is_safe: bool,
-    /// How many messages in turn were looked at alone, and stayed.
-    passed: u32,
+    /// Of the messages that were looked at one after the other since the last one that was moved, how many were in order, and how many could
+    /// not be delivered.
+    in_order: u32,
+    blocked: u32,
     moved: Moved,
 }
 
 impl Mover<'_> {
     async fn look(&mut self, from: &str, reach: Reach) -> Result<()> {
-        self.passed = 0;
+        (self.in_order, self.blocked) = (0, 0);
         loop {
             let before = self.moved.causes.len();
             let has_left_some = match self.look_once(from, reach).await {
-                Err(error) if is_blocked(&error) && self.may_pass_another(reach) => {
+                Err(error) if is_blocked(&error) && self.may_pass_it(reach) => {
                     self.moved.ended_early = Some(error);
                     continue;
                 }
@@ -307,10 +315,10 @@ impl Mover<'_> {
         }
     }
 
-    /// A message stays where it is; whether to look at the next one alone.
-    fn may_pass_another(&mut self, reach: Reach) -> bool {
-        self.passed += 1;
-        matches!(reach, Reach::Singly(most) if self.passed < most)
+    /// A message has ended the look. Whether to look at the next one.
+    fn may_pass_it(&mut self, reach: Reach) -> bool {
+        self.blocked += 1;
+        matches!(reach, Reach::Singly { blocked, .. } if self.blocked < blocked)
     }
 
     /// Whether it has left some that it found.
@@ -334,11 +342,12 @@ impl Mover<'_> {
                     }
                 })
                 .await?;
-            if matches!(reach, Reach::Singly(_)) {
+            if let Reach::Singly { in_order, .. } = reach {
                 if found.is_empty() {
-                    goes_on &= self.may_pass_another(reach);
+                    self.in_order += 1;
+                    goes_on &= self.in_order < in_order;
                 } else {
-                    self.passed = 0;
+                    (self.in_order, self.blocked) = (0, 0);
                 }
             }
             if let Err(error) = self.move_these(&mut reading, from, found).await {

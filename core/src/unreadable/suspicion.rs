@@ -352,6 +352,8 @@ impl Suspicion {
         let is_free = match &last {
             _ if suspected.is_classic => true,
             Last::Failed(_) => false,
+            // It has released all that it saw.
+            Last::Partial => suspected.is_free,
             _ => suspected.is_free && releases,
         };
         let is_worth_while = match &last {
@@ -405,7 +407,16 @@ impl Suspicion {
             let turn = self.deaths + self.deaths_after_others;
             // A consumer that stopped has few deliveries left.
             let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
-            Reach::Singly(most.min(ready.unwrap_or(1).max(1)))
+            let ready = ready.unwrap_or(1).max(1);
+            let in_order = if suspected.is_free {
+                near(suspected.prefetch)
+            } else {
+                most
+            };
+            Reach::Singly {
+                in_order: in_order.min(ready),
+                blocked: most.min(ready),
+            }
         } else {
             Reach::Near(self.looks_at(suspected.prefetch, suspected.is_free))
         }
@@ -654,7 +665,7 @@ mod tests {
                     }
                     Ok(Step::Look(reach)) => {
                         deliveries += match reach {
-                            Reach::Singly(most) => most,
+                            Reach::Singly { blocked, .. } => blocked,
                             Reach::Near(_) => 1,
                         };
                         if suspicion.looked(SUSPECTED, look()).is_ok() {
@@ -718,7 +729,7 @@ mod tests {
             suspicion.lost(true, SHORT, Reasons::default(), singly(true));
             // What was sent along with others would count as delivered each time.
             let step = suspicion.step(SUSPECTED, Seen::default()).unwrap();
-            assert!(matches!(step, Step::Look(Reach::Singly(_))));
+            assert!(matches!(step, Step::Look(Reach::Singly { .. })));
             assert_eq!(suspicion.looked(SUSPECTED, hidden()).unwrap(), NEAR);
         }
         for death in 2..=MOST_DEATHS {

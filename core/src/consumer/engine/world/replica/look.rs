@@ -102,10 +102,10 @@ impl World {
                 let Some(connection) = self.broker.connect_amqp10() else {
                     return Err(super::lost());
                 };
-                let found = self.read(connection, Reach::Singly(1));
+                let found = self.read_singly(connection, 1);
                 (connection, found.unwrap_or_default())
             }
-            (None, Reach::Singly(_)) => {
+            (None, Reach::Singly { .. }) => {
                 ended_early = Some(hidden());
                 (connection, Vec::new())
             }
@@ -164,8 +164,7 @@ impl World {
     fn read(&mut self, connection: ConnectionId, reach: Reach) -> Option<Vec<Delivery>> {
         let most = match reach {
             Reach::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
-            // One is enough for a look that ends with the first.
-            Reach::Singly(_) => 1,
+            Reach::Singly { in_order, .. } => return self.read_singly(connection, in_order),
         };
         for method in [
             Method::OpenChannel,
@@ -193,6 +192,41 @@ impl World {
         // Nothing comes that was not asked for.
         let tag = "look".into();
         self.broker.send(connection, 1, Method::Cancel { tag });
+        Some(found)
+    }
+
+    /// The same of one message after the other. A look that has found something ends with it: what is behind may end the connection.
+    fn read_singly(&mut self, connection: ConnectionId, in_order: u32) -> Option<Vec<Delivery>> {
+        for method in [Method::OpenChannel, Method::SelectConfirms] {
+            self.broker.send(connection, 1, method);
+        }
+        let mut found = Vec::new();
+        for _ in 0..in_order {
+            let get = Method::Get {
+                queue: QUEUE.into(),
+                no_ack: false,
+            };
+            self.broker.send(connection, 1, get);
+            let frames = std::iter::from_fn(|| self.broker.receive(connection));
+            let got: Vec<_> = frames
+                .filter_map(|(_, frame)| match frame {
+                    Frame::Got(delivery) => Some(delivery),
+                    _ => None,
+                })
+                .collect();
+            if !self.broker.is_open(connection) {
+                self.books.hit_all();
+                return None;
+            }
+            let Some(delivery) = got.into_iter().next() else {
+                break;
+            };
+            self.books.hit(number(&delivery.properties));
+            if delivery.unreadable {
+                found.push(*delivery);
+                break;
+            }
+        }
         Some(found)
     }
 
