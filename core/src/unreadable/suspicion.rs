@@ -408,8 +408,10 @@ impl Suspicion {
             // A consumer that stopped has few deliveries left.
             let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
             let ready = ready.unwrap_or(1).max(1);
+            // What a look returns, the next one meets first: it has to go farther, or the message behind would be met by sessions only.
+            let farther = turn.saturating_add(tries.number);
             let in_order = if suspected.is_free {
-                near(suspected.prefetch)
+                near(suspected.prefetch).saturating_mul(farther)
             } else {
                 most
             };
@@ -699,6 +701,45 @@ mod tests {
         // Where no look can pass, and the message is the only one that was returned.
         let hidden = deliveries(None, hidden);
         assert!(hidden <= 20, "{hidden}");
+    }
+
+    #[test]
+    fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
+        let free = Suspected {
+            is_free: true,
+            ..SUSPECTED
+        };
+        let mut suspicion = Suspicion::default();
+        let mut before = 0;
+        let mut goes_farther = |suspicion: &Suspicion| {
+            let seen = Seen {
+                ready: Some(10_000),
+                ..Seen::default()
+            };
+            match suspicion.step(free, seen) {
+                Ok(Step::Look(Reach::Singly { in_order, .. })) => {
+                    assert!(in_order > before);
+                    before = in_order;
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        lost(&mut suspicion, true, SHORT, 0);
+        suspicion.looked(free, hidden()).unwrap();
+        for has_taken in [true, false, true, false, false, false] {
+            let singly = Singly {
+                is_unfinished: true,
+                has_taken,
+            };
+            suspicion.lost(true, SHORT, Reasons::default(), singly);
+            goes_farther(&suspicion);
+            let _ = suspicion.looked(free, moved(0));
+        }
+        // It has stopped.
+        for _ in 0..20 {
+            goes_farther(&suspicion);
+            let _ = suspicion.looked(free, moved(0));
+        }
     }
 
     #[test]
