@@ -119,7 +119,8 @@ def test_a_drain_leaves_threads_behind_when_its_time_is_up(broker: Broker, caplo
         client.publish(queue, "a")
         assert began.wait(60)
         consumer.close()
-        assert [text for _, text in warnings(caplog)] == [
+        # Another test's client may still log.
+        assert [text for _, text in warnings(caplog) if queue in text] == [
             f"{queue}: the threads of 1 handlers that outlast `drain_timeout` are left behind"
         ]
         go_on.set()
@@ -147,7 +148,9 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
         getattr(consumer, how)()
         if how == "close":
             eventually("the core warns", lambda: warnings(caplog))
-            assert [(name, text.partition(";")[0]) for name, text in warnings(caplog)] == [
+            # Another test's client may still log its attempts.
+            own = [(name, text.partition(";")[0]) for name, text in warnings(caplog) if name != "retryrmq.attempt"]
+            assert own == [
                 ("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")
             ]
         counted: dict[str, int] = {}

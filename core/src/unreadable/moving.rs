@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::{
@@ -21,6 +21,8 @@ const BATCH: u32 = 64;
 pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How long a batch may take, or the copy of a message.
 const LONGEST: Duration = Duration::from_secs(60);
+/// How long a look at one message after the other may take.
+const LONGEST_SINGLY: Duration = Duration::from_secs(10);
 
 /// What a look found and moved.
 #[derive(Debug, Default)]
@@ -325,6 +327,7 @@ impl Mover<'_> {
     async fn look_once(&mut self, from: &str, reach: Reach) -> Result<bool> {
         self.link = None;
         let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
+        let began = Instant::now();
         let mut has_left_some = false;
         loop {
             let (mut found, mut kept) = (Vec::new(), 0);
@@ -345,7 +348,7 @@ impl Mover<'_> {
             if let Reach::Singly { in_order, .. } = reach {
                 if found.is_empty() {
                     self.in_order += 1;
-                    goes_on &= self.in_order < in_order;
+                    goes_on &= self.in_order < in_order && began.elapsed() < LONGEST_SINGLY;
                 } else {
                     (self.in_order, self.blocked) = (0, 0);
                 }

@@ -11,7 +11,7 @@ use tracing::debug;
 use super::moving::{FEW, Moved, Reach, can_set_aside, set_aside};
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
-    connection::{Census, Connection, Count},
+    connection::{Census, Connection, Count, look},
     consumer::{
         Singly,
         flaws::{self, Flaw},
@@ -40,6 +40,9 @@ const MOST_LOOKS: u32 = 8;
 
 /// How many looks there are because the queue became shorter. This limit and the next one hold where looks count as deliveries.
 const MOST_SHRUNK: u32 = 1;
+
+/// How many looks there are because the one before did not see what could not be moved.
+const MOST_MISSING: u32 = 1;
 
 /// How many looks there are because somebody else has moved messages that this consumer could not move, or because it can move them now.
 const MOST_CHANGED: u32 = 2;
@@ -85,6 +88,9 @@ struct Tries {
     ready: Option<u32>,
     empty: u32,
     shrunk: u32,
+    /// Whether the last look did not see what could not be moved, and how often another one followed. Another consumer may have held it.
+    is_missing: bool,
+    missing: u32,
     /// How many messages were in the queue for what was moved, and how often there was reason to look because of that.
     aside: Option<u32>,
     changed: u32,
@@ -202,6 +208,10 @@ impl Suspicion {
         singly: Singly,
     ) {
         let is_explained = self.tries().has_moved || self.is_explained(reasons);
+        if !by_error {
+            // Another reason must not make it stop for those before.
+            self.deaths = self.deaths.min(MOST_DEATHS - 1);
+        }
         if lived >= FORGIVEN || is_explained {
             (self.deaths, self.deaths_after_others) = (0, 0);
         }
@@ -291,8 +301,7 @@ impl Suspicion {
         if self.is_refused() && seen.ready != Some(0) {
             let asked = can_set_aside(client, connection, queue, declares).await;
             seen.refusal = asked.err();
-            let aside = unreadable_queue(queue).into();
-            seen.aside = ready(client, connection, &aside).await;
+            seen.aside = aside(client, queue).await;
         }
         let looked = match self.step(suspected, seen) {
             Ok(Step::Consume) => return Ok(self.singly(prefetch)),
@@ -306,6 +315,7 @@ impl Suspicion {
                 if let Err(error) = &looked {
                     debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
                 }
+                self.tries().has_moved |= !moved.causes.is_empty();
                 self.looked(suspected, looked.map(|()| moved))
             }
             Err(error) => Err(error),
@@ -360,11 +370,16 @@ impl Suspicion {
             Last::None => true,
             Last::Clean => false,
             Last::Refused(..) if is_free => {
-                is_shorter || has_changed || tries.number.is_multiple_of(SELDOM)
+                tries.is_missing || is_shorter || has_changed || tries.number.is_multiple_of(SELDOM)
             }
             Last::Refused(..) => {
-                is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
+                tries.is_missing && is_one_more(&mut tries.missing, MOST_MISSING)
+                    || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
                     || has_changed && is_one_more(&mut tries.changed, MOST_CHANGED)
+            }
+            // Meanwhile others do not see what it looks at.
+            Last::Partial if is_free => {
+                tries.number <= MOST_LOOKS || is_shorter || tries.number.is_multiple_of(SELDOM)
             }
             Last::Partial | Last::Failed(_) => {
                 is_free
@@ -385,10 +400,10 @@ impl Suspicion {
                 return Ok(Step::Consume);
             }
             Last::None | Last::Clean | Last::Partial => Ok(Moved::default()),
-            Last::Refused(kind, why) => Ok(Moved {
-                refused: Some(seen.refusal.unwrap_or_else(|| Error::new(kind, why))),
-                ..Moved::default()
-            }),
+            Last::Refused(kind, why) => {
+                let why = seen.refusal.unwrap_or_else(|| Error::new(kind, why));
+                Ok(unmoved(why))
+            }
             Last::Failed(why) => {
                 let why = format!(
                     "{why}; each look at it may count as a delivery, so `{queue}` is read again after growing pauses, and no more after \
@@ -448,6 +463,17 @@ impl Suspicion {
                 Err(error) => Last::Failed(error.to_string()),
             };
             let is_clean = matches!(last, Last::Clean | Last::Partial);
+            let has_moved = looked.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
+            if let Last::Refused(kind, why) = tries.last.clone()
+                && is_clean
+                && !has_moved
+                && !std::mem::replace(&mut tries.is_missing, true)
+            {
+                let refused = Error::new(kind, why);
+                drop(tries);
+                return self.after(suspected, Ok(unmoved(refused))).map(|()| 0);
+            }
+            tries.is_missing = false;
             let before = std::mem::replace(&mut tries.last, last);
             // Whatever was in the way is not the first any more.
             let is_gone = is_clean && matches!(before, Last::Refused(..) | Last::Failed(_));
@@ -527,15 +553,33 @@ impl Suspicion {
     }
 }
 
+/// What a look comes to that finds messages which cannot be moved.
+fn unmoved(why: Error) -> Moved {
+    Moved {
+        refused: Some(why),
+        ..Moved::default()
+    }
+}
+
 /// How many messages a connection can have been lost to, and some more.
 fn near(prefetch: u16) -> u32 {
     (2 * u32::from(prefetch)).max(NEAR)
 }
 
-/// How many messages are ready, if that can be found out. A queue that does not exist has none.
+/// How many messages are ready, if that can be found out.
 async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
     let count = Census::once(client.addresses(), connection, queue).await;
-    match count.and_then(Count::read) {
+    let found = count.and_then(Count::read).ok()?;
+    Some(found.message_count())
+}
+
+/// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
+/// the number of a channel, so that must not be the one that consumes.
+async fn aside(client: &Client, queue: &str) -> Option<u32> {
+    let channel = client.looks().channel().await.ok()?;
+    let looked = look(channel.lapin(), unreadable_queue(queue).into()).await;
+    channel.close().await;
+    match looked {
         Ok(found) => Some(found.message_count()),
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
         Err(_) => None,
@@ -726,7 +770,7 @@ mod tests {
         };
         lost(&mut suspicion, true, SHORT, 0);
         suspicion.looked(free, hidden()).unwrap();
-        for has_taken in [true, false, true, false, false, false] {
+        for has_taken in [true, false, true, false, false, false, false] {
             let singly = Singly {
                 is_unfinished: true,
                 has_taken,
@@ -736,10 +780,12 @@ mod tests {
             let _ = suspicion.looked(free, moved(0));
         }
         // It has stopped.
-        for _ in 0..20 {
+        for _ in 1..MOST_LOOKS {
             goes_farther(&suspicion);
             let _ = suspicion.looked(free, moved(0));
         }
+        let seldom = (0..10 * SELDOM).filter(|_| suspicion.step(free, Seen::default()).is_ok());
+        assert_eq!(seldom.count(), 10);
     }
 
     #[test]
@@ -918,6 +964,21 @@ mod tests {
         }
         let step = suspicion.step(SUSPECTED, seen(FORBIDDEN, 60, 1)).unwrap();
         assert!(matches!(step, Step::Look(_)));
+        // Another consumer may have held them.
+        assert!(suspicion.looked(SUSPECTED, moved(0)).is_err());
+        let step = suspicion.step(SUSPECTED, seen(FORBIDDEN, 60, 1)).unwrap();
+        assert!(matches!(step, Step::Look(_)));
+        assert_eq!(suspicion.looked(SUSPECTED, moved(0)).unwrap(), 0);
+    }
+
+    #[test]
+    fn another_reason_does_not_make_it_stop_for_those_before() {
+        let mut suspicion = Suspicion::default();
+        for _ in 0..MOST_DEATHS_WITHOUT_A_FIND {
+            lost(&mut suspicion, true, SHORT, 0);
+            let _ = suspicion.looked(SUSPECTED, moved(0));
+        }
+        lost(&mut suspicion, false, SHORT, 0);
         assert_eq!(suspicion.looked(SUSPECTED, moved(0)).unwrap(), 0);
     }
 

@@ -121,7 +121,8 @@ private_stop_epmd_when_idle() {
 # A folder in RETRYRMQ_BROKER_DATA, if that is set.
 private_make_data() { # DIRECTORY
     [[ ! -d $1/data ]] || return 0
-    [[ -z ${RETRYRMQ_BROKER_DATA:-} ]] || ln -sfn "$(mktemp -d "$RETRYRMQ_BROKER_DATA/retryrmq-broker.XXXXXX")" "$1/data"
+    rm -f "$1/data" # a link to what is gone
+    [[ -z ${RETRYRMQ_BROKER_DATA:-} ]] || ln -sfn "$(mktemp -d "$(realpath "$RETRYRMQ_BROKER_DATA")/retryrmq-broker.XXXXXX")" "$1/data"
 }
 
 private_write_settings() { # VERSION N

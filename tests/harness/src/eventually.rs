@@ -60,7 +60,7 @@ where
 /// The same, as long as what probes see changes: for work of any length.
 ///
 /// # Panics
-/// When every probe has seen the same for so long, or one takes longer.
+/// When every probe has seen the same for so long, or one takes longer; after thirty times as long in any case.
 pub async fn eventually_with_progress<F, Fut>(
     patience: Duration,
     what: &str,
@@ -82,6 +82,8 @@ struct Wait<'a> {
     /// Whether it begins anew when a probe sees something else.
     is_renewed: bool,
     end: Instant,
+    /// The end if it is renewed again and again.
+    latest: Instant,
     last: String,
     probes: u32,
     pause: Duration,
@@ -94,6 +96,7 @@ impl<'a> Wait<'a> {
             what,
             is_renewed: false,
             end: Instant::now() + deadline,
+            latest: Instant::now() + deadline * 30,
             last: "no probe has finished".to_owned(),
             probes: 0,
             pause: Duration::from_millis(10),
@@ -117,7 +120,7 @@ impl<'a> Wait<'a> {
     async fn pause_after(&mut self, seen: String) {
         self.probes += 1;
         if self.is_renewed && seen != self.last {
-            self.end = Instant::now() + self.deadline;
+            self.end = (Instant::now() + self.deadline).min(self.latest);
         }
         if Instant::now() + self.pause >= self.end {
             let (deadline, what, probes) = (self.deadline, self.what, self.probes);
