@@ -150,9 +150,7 @@ def test_what_no_handler_has_begun_does_not_wait_for_the_one_that_runs(
             eventually("the core warns", lambda: warnings(caplog))
             # Another test's client may still log its attempts.
             own = [(name, text.partition(";")[0]) for name, text in warnings(caplog) if name != "retryrmq.attempt"]
-            assert own == [
-                ("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")
-            ]
+            assert own == [("retryrmq.consumer", "handlers still running after the drain timeout of 1s: 1")]
         counted: dict[str, int] = {}
         with client.consume(queue, dlx=True) as again:
             for msg in again:
