@@ -82,7 +82,7 @@ struct Tries {
     has_moved: bool,
     /// Whether the client's other consumers know that this one has found a reason.
     has_told: bool,
-    /// Whether the broker may store copies now, after it refused to take any from this user.
+    /// Whether the broker refused to store copies when it was asked last, as long as nobody changes permissions or queues.
     was_forbidden: bool,
     /// How many messages were ready, in how many tries there were none, and how often the queue became shorter.
     ready: Option<u32>,
@@ -740,7 +740,8 @@ mod tests {
         ] {
             let refused = deliveries(Some(kind), || refused(kind));
             assert_eq!(refused, 1 + 1 + MOST_SHRUNK + MOST_CHANGED);
-            assert!(3 * refused < 20);
+            // One more follows a look that does not see the message, which is no delivery of it.
+            assert!(3 * (refused + MOST_MISSING) < 20);
         }
         // Where no look can pass, and the message is the only one that was returned.
         let hidden = deliveries(None, hidden);

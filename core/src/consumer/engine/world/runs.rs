@@ -611,10 +611,15 @@ fn what_cannot_be_delivered_is_moved_out_of_the_way() {
     hold(100, movable);
 }
 
-/// A process that starts again forgets how many connections it has lost, and what was returned because of other faults counts as well.
-fn hidden(setting: Setting) -> Setting {
+/// The same without faults. A process that starts again forgets how many connections it has lost, and what was returned because of other faults
+/// counts as well.
+fn odd_alone(setting: Setting, unreadable: Unreadable) -> Setting {
     let faults = setting.faults.quiet();
-    odd(Setting { faults, ..setting }, Unreadable::Hidden)
+    odd(Setting { faults, ..setting }, unreadable)
+}
+
+fn hidden(setting: Setting) -> Setting {
+    odd_alone(setting, Unreadable::Hidden)
 }
 
 #[test]
@@ -623,8 +628,7 @@ fn what_cannot_be_delivered_is_found_behind_what_no_look_can_pass() {
 }
 
 fn stuck(setting: Setting) -> Setting {
-    let faults = setting.faults.quiet();
-    odd(Setting { faults, ..setting }, Unreadable::Stuck)
+    odd_alone(setting, Unreadable::Stuck)
 }
 
 #[test]
@@ -633,8 +637,7 @@ fn what_cannot_be_delivered_or_moved_is_not_dropped() {
 }
 
 fn full(setting: Setting) -> Setting {
-    let faults = setting.faults.quiet();
-    odd(Setting { faults, ..setting }, Unreadable::Full)
+    odd_alone(setting, Unreadable::Full)
 }
 
 #[test]

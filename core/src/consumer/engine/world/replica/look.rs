@@ -75,8 +75,10 @@ impl World {
         let suspected = self.suspected();
         let harm = self.setting.unreadable.filter(|_| !self.harm_has_stopped);
         let is_stuck = harm == Some(Unreadable::Stuck);
-        let ready = |queue| self.broker.queue_view(queue).map_or(0, |view| view.ready);
-        let ready = |queue| u32::try_from(ready(queue)).ok();
+        let ready = |queue| {
+            let count = self.broker.queue_view(queue).map_or(0, |view| view.ready);
+            u32::try_from(count).ok()
+        };
         let mut seen = Seen {
             ready: ready(QUEUE),
             ..Seen::default()
