@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use retryrmq::{
     DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, parking_queue, permission_for, permission_pattern,
+    unreadable_queue,
 };
 use retryrmq_operator::{configuration::Permission, note};
 use serde_json::{Value, json};
@@ -86,6 +87,8 @@ impl Grant {
         self.write.insert(permission_for(HANDOVER_QUEUE));
         if declares {
             self.configure.insert(permission_for(queue));
+            self.configure
+                .insert(permission_for(&unreadable_queue(queue)));
             // The dead-letter route of a work queue that is made.
             self.write.insert(permission_for(DEAD_EXCHANGE));
         }

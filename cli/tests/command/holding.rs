@@ -48,7 +48,7 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
             command.env("RETRYRMQ_URL", desk.vhost.url_as(&user, "pw"));
             finish(command, None).await
         };
-        may(r"^orders(\.retry\.[0-9]+|\.parked)?$").await;
+        may(r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$").await;
         let destroyers: [&[&str]; 3] = [
             &["parked", "drop", QUEUE, "--all", "--yes"],
             &["parked", "export", QUEUE, &copies, "--remove"],

@@ -2,18 +2,44 @@
 
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{
-    QueueType,
+    QueueType, Version,
     lapin::{
         BasicProperties, ExchangeKind,
         options::{ExchangeDeclareOptions, QueueBindOptions},
     },
-    on_brokers,
+    on_brokers, on_every_broker_where,
 };
 
 use crate::{
     stage::{Desk, PARKED, QUEUE},
     walking::parked,
 };
+
+/// RabbitMQ 4.0 and later close the connection instead of saying that a queue with such a name is missing.
+#[tokio::test]
+async fn a_name_that_the_broker_cannot_say_is_refused_with_the_reason() {
+    on_every_broker_where(
+        |broker| broker.version() >= Version::V4_0,
+        |broker| async move {
+            let desk = Desk::of(&broker).await;
+            let long = "ä".repeat(115);
+            let commands: [&[&str]; 6] = [
+                &["topology", &long],
+                &["parked", "ls", &long],
+                &["parked", "replay", &long, "--all"],
+                &["waiting", "ls", &long],
+                &["unreadable", "ls", &long],
+                &["consume", &long, "--dlx", "--", "true"],
+            ];
+            for arguments in commands {
+                let done = desk.run(arguments).await.exits(2);
+                assert!(done.err.contains("use a shorter name"), "{done:#?}");
+            }
+            assert!(desk.vhost.queues().await.is_empty(), "nothing was made");
+        },
+    )
+    .await;
+}
 
 /// As Spring's `RepublishMessageRecoverer` does it.
 #[tokio::test]

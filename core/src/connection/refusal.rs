@@ -452,11 +452,12 @@ fn needed(doing: &Doing<'_>, text: &str) -> String {
     }
 }
 
-/// The pattern for RabbitMQ permissions that covers a work queue and its waiting and parking queues. It is a regular expression that
+/// The pattern for RabbitMQ permissions that covers a work queue, its waiting and parking queues, and the queue for messages that RabbitMQ
+/// cannot deliver over AMQP 0-9-1. It is a regular expression that
 /// matches these names and no others.
 ///
 /// ```
-/// assert_eq!(retryrmq::permission_pattern("orders"), r"^orders(\.retry\.[0-9]+|\.parked)?$");
+/// assert_eq!(retryrmq::permission_pattern("orders"), r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$");
 /// ```
 #[must_use]
 pub fn permission_pattern(queue: &str) -> String {
@@ -476,7 +477,10 @@ pub fn permission_for(name: &str) -> String {
 /// A permission pattern for a work queue and all its queues, from the name of any one of them.
 fn family(name: &str) -> String {
     let work = work_queue_of(name).unwrap_or(name);
-    format!("^{}(\\.retry\\.[0-9]+|\\.parked)?$", escaped(work))
+    format!(
+        "^{}(\\.retry\\.[0-9]+|\\.parked|\\.unreadable)?$",
+        escaped(work)
+    )
 }
 
 fn exactly(name: &str) -> String {
@@ -614,13 +618,18 @@ mod tests {
 
     #[test]
     fn a_pattern_covers_the_queue_and_what_belongs_to_it() {
-        let all = r"^orders(\.retry\.[0-9]+|\.parked)?$";
-        for name in ["orders", "orders.retry.1000", "orders.parked"] {
+        let all = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
+        for name in [
+            "orders",
+            "orders.retry.1000",
+            "orders.parked",
+            "orders.unreadable",
+        ] {
             assert_eq!(family(name), all, "{name}");
         }
         assert_eq!(
             family("a.b+c.retry.x"),
-            r"^a\.b\+c\.retry\.x(\.retry\.[0-9]+|\.parked)?$"
+            r"^a\.b\+c\.retry\.x(\.retry\.[0-9]+|\.parked|\.unreadable)?$"
         );
     }
 
@@ -633,7 +642,7 @@ mod tests {
             let (kind, sentence) = access_refused(&Doing::Declaring("orders.parked"), said);
             assert_eq!(kind, ErrorKind::AccessRefused);
             assert!(sentence.contains(
-                r"the user `bob` needs configure and read on `^orders(\.retry\.[0-9]+|\.parked)?$`, and write on `^amq\.default$`"
+                r"the user `bob` needs configure and read on `^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$`, and write on `^amq\.default$`"
             ), "{sentence}");
         }
         let said = "ACCESS_REFUSED - access to queue 'orders' in vhost '/' refused for user 'shop', backend \

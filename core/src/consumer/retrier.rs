@@ -252,9 +252,9 @@ impl Retrier {
     }
 
     /// Stores the copy of a decision. It creates the queue if it is missing, publishes the copy (persistent, `mandatory`) and waits for the
-    /// confirm. It also waits until two seconds have passed since this client created or found the queue, because a younger queue can lose
-    /// messages when its broker crashes. It does not wait if the queue's marker tells that it is old. It tries once; on an error, call it
-    /// again after a pause that grows.
+    /// confirm. Before it publishes, it waits until two seconds have passed since this client created or found the queue, because a younger
+    /// queue can lose messages when its broker crashes. It does not wait if the queue's marker tells that it is old. It tries once; on an
+    /// error, call it again after a pause that grows.
     ///
     /// If the future is dropped before the copy was sent, as during a memory or disk alarm, the copy is not stored.
     ///
@@ -270,6 +270,10 @@ impl Retrier {
         waits.ensure(&queue).await?;
         waits.look_for_marker(&queue);
         let connection = client.publisher().connection().await?;
+        // Not before: its original could not be settled, and a service that is killed would leave both.
+        waits
+            .mature(&queue, Instant::now(), &connection, "no copy was made")
+            .await?;
         let sent = Instant::now();
         let (done, answer) = oneshot::channel();
         let job = Job {

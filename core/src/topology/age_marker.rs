@@ -1,28 +1,38 @@
-//! The marker of a queue: a durable, auto-delete, internal exchange of its name, bound to it once it is old. RabbitMQ deletes it with the
-//! queue, so a bound marker tells every client that this very queue is old (`docs/broker-facts.md`, 87).
+//! The marker of a queue: a durable, auto-delete, internal exchange of its name, bound to it. RabbitMQ deletes it with the queue, so a bound
+//! marker is about this very queue (`docs/broker-facts.md`, 87).
 //!
 //! ```text
-//!            declared             bound
-//!  no marker ────────► not bound ──────► bound
-//!      ▲  ▲                │               │
-//!      │  └─ somebody looked               │
-//!      └────────────────────── queue deleted
+//!            declared             bound               clock gone
+//!  no marker ────────► not bound ──────► bound, young ──────────► bound, old
+//!      ▲  ▲                │                  │                      │
+//!      │  └─ somebody looked                  │                      │
+//!      └───────────────────────── queue deleted ─────────────────────┘
 //! ```
 //!
 //! Only the binding counts: an exchange that is not bound stays when the queue is deleted, and would make the next queue of its name look
-//! old.
+//! old. A queue is marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue
+//! that is declared before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
+
+use std::time::Duration;
 
 use lapin::{
     ExchangeKind,
-    options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions},
-    types::{FieldTable, ShortString},
+    options::{
+        ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
+        QueuePurgeOptions,
+    },
+    types::{AMQPValue, FieldTable, ShortString},
 };
+use tokio::time::{Instant, sleep};
 
-use super::plan::name;
+use super::{SAFE_AGE, plan::name, waiting_queue};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, Doing, OpenChannel, ask},
 };
+
+/// How often a clock is looked at.
+const TICK: Duration = Duration::from_millis(200);
 
 /// Longer names that are not ASCII cost the connection in some refusals.
 const LONGEST_NOT_ASCII: usize = 200;
@@ -46,7 +56,80 @@ pub(crate) async fn is_marked(connection: &Connection, queue: &str) -> Result<bo
     is_bound
 }
 
-/// Sets the marker of a queue that is old.
+/// What the marker of a queue tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// Nothing: it has none.
+    Unknown,
+    Old,
+}
+
+/// How old a queue of this work queue is by its marker. Waits for the clock, if that still runs.
+///
+/// # Errors
+/// As of [`is_marked`].
+pub(crate) async fn age(connection: &Connection, work: &str, queue: &str) -> Result<Age> {
+    let began = Instant::now();
+    if !is_marked(connection, queue).await? {
+        return Ok(Age::Unknown);
+    }
+    while clock_runs(connection, work).await? {
+        if began.elapsed() > SAFE_AGE {
+            return Ok(Age::Old); // it was bound for as long
+        }
+        sleep(TICK).await;
+    }
+    Ok(Age::Old)
+}
+
+/// The clock of all queues of a work queue. A waiting queue of this name would not let a message wait.
+fn clock(work: &str) -> String {
+    waiting_queue(work, Duration::ZERO)
+}
+
+/// Starts the clock, or starts it again.
+///
+/// # Errors
+/// [`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`] if a queue of its name is somebody else's, and those of [`Connection::channel`].
+pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<()> {
+    let clock = clock(work);
+    let wire = wire_name(connection, &clock)?;
+    let channel = connection.channel().await?;
+    let options = QueueDeclareOptions {
+        durable: true,
+        ..QueueDeclareOptions::default()
+    };
+    let mut arguments = FieldTable::default();
+    let expires = i32::try_from(SAFE_AGE.as_millis()).unwrap_or(i32::MAX);
+    arguments.insert("x-expires".into(), AMQPValue::LongInt(expires));
+    arguments.insert(
+        "x-queue-type".into(),
+        AMQPValue::LongString("classic".into()),
+    );
+    let declared = channel.lapin().queue_declare(wire, options, arguments);
+    let declared = ask(Doing::Declaring(&clock), declared).await;
+    channel.close().await;
+    declared.map(drop)
+}
+
+/// Whether the clock of a work queue is there. Purging it is a question that does not start it again.
+async fn clock_runs(connection: &Connection, work: &str) -> Result<bool> {
+    let clock = clock(work);
+    let wire = wire_name(connection, &clock)?;
+    let channel = connection.channel().await?;
+    let purged = channel
+        .lapin()
+        .queue_purge(wire, QueuePurgeOptions::default());
+    let purged = ask(Doing::Looking(&clock), purged).await;
+    channel.close().await;
+    match purged {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets the marker of a queue that is old, or whose clock was started before.
 ///
 /// # Errors
 /// As of [`is_marked`], and [`ErrorKind::QueueNotFound`] if the queue has gone, or if another client looked at the same moment.

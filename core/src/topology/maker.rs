@@ -16,11 +16,16 @@ pub(crate) trait Make: Send + Sync + 'static {
     /// created something.
     fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Whether the marker of a queue is bound.
-    fn is_marked(&self, queue: &str) -> impl Future<Output = Result<bool>> + Send;
+    /// Whether a queue is old by its marker. Waits until it is, if it is marked.
+    fn is_old(&self, work: &str, queue: &str) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Sets the markers of these queues. Returns those that could not be set, and goes no further without the permission.
-    fn mark(&self, queues: Vec<String>) -> impl Future<Output = Vec<(String, Error)>> + Send;
+    /// Sets the markers of these queues. If they are young, a clock is started before: that of the work queue. Returns those that could not be
+    /// set, and goes no further without the permission.
+    fn mark(
+        &self,
+        young_of: Option<&str>,
+        queues: Vec<String>,
+    ) -> impl Future<Output = Vec<(String, Error)>> + Send;
 }
 
 /// Creates queues on the broker.
@@ -59,16 +64,36 @@ async fn let_go(connection: Arc<Connection>) {
 }
 
 impl Make for Maker {
-    async fn is_marked(&self, queue: &str) -> Result<bool> {
+    async fn is_old(&self, work: &str, queue: &str) -> Result<bool> {
         let connection = self.connection().await?;
-        let is_marked = age_marker::is_marked(&connection, queue).await;
+        let age = age_marker::age(&connection, work, queue).await;
         let_go(connection).await;
-        is_marked
+        Ok(age? == age_marker::Age::Old)
     }
 
-    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
+    async fn mark(&self, young_of: Option<&str>, queues: Vec<String>) -> Vec<(String, Error)> {
         let mut unmarked = Vec::new();
         let mut connected = None;
+        if let Some(work) = young_of {
+            let started = match self.connection().await {
+                Ok(connection) => {
+                    let started = age_marker::start_clock(&connection, work).await;
+                    connected = Some(connection);
+                    started
+                }
+                Err(error) => Err(error),
+            };
+            // Without it, a marker would tell that they are old.
+            if let Err(error) = started {
+                if let Some(connection) = connected {
+                    let_go(connection).await;
+                }
+                return queues
+                    .into_iter()
+                    .map(|queue| (queue, error.duplicate()))
+                    .collect();
+            }
+        }
         for queue in queues {
             let connection = match connected.take() {
                 Some(connection) => Ok(connection),

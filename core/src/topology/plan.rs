@@ -336,10 +336,15 @@ pub fn unreadable_queue(queue: &str) -> String {
     format!("{queue}.unreadable")
 }
 
-/// The work queue of a waiting or parking queue, by its name: `orders` for `orders.parked` and `orders.retry.1000`. `None` for other names.
+/// The work queue that a queue of retryrmq's belongs to, by its name: `orders` for `orders.parked`, `orders.unreadable` and `orders.retry.1000`.
+/// `None` for other names.
 #[must_use]
 pub fn work_queue_of(name: &str) -> Option<&str> {
-    let work = name.strip_suffix(".parked").or_else(|| {
+    let suffixes = [".parked", ".unreadable"];
+    let of_one = suffixes
+        .into_iter()
+        .find_map(|suffix| name.strip_suffix(suffix));
+    let work = of_one.or_else(|| {
         name.rsplit_once(".retry.")
             .filter(|(_, ms)| !ms.is_empty() && ms.bytes().all(|digit| digit.is_ascii_digit()))
             .map(|(work, _)| work)

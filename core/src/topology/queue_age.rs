@@ -33,6 +33,12 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
         }
     }
 
+    /// When a copy should be sent that there is now, if not at once: until it is safe, its original could not be acknowledged.
+    pub(crate) fn sends_at(self, now: T) -> Option<T> {
+        let safe = self.safe_from();
+        (safe > now && !flaws::has(Flaw::CopiesToTheNew)).then_some(safe)
+    }
+
     /// The answer of a look for its marker, which came now. Later than [`safe_from`](Self::safe_from) it is not needed, and might be about
     /// a queue that has come back empty since the copies were confirmed: whoever marks that one has known it for as long.
     pub(crate) fn looked(&mut self, is_marked: bool, now: T) {
@@ -43,7 +49,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
 
     /// Whether its marker may be set now.
     pub(crate) fn may_be_marked(self, now: T) -> bool {
-        !self.is_old && (now >= self.safe_from() || flaws::has(Flaw::MarksTheNew))
+        !self.is_old && now >= self.safe_from()
     }
 }
 
@@ -70,6 +76,8 @@ mod tests {
             let mut age = age;
             age.looked(is_marked, at);
             assert_eq!(age.safe_from(), safe_from, "{is_marked} {at:?}");
+            assert_eq!(age.sends_at(found), (safe_from > found).then_some(safe));
+            assert_eq!(age.sends_at(safe), None);
             assert_eq!(age.may_be_marked(safe), safe_from == safe);
         }
         let mut age = age;

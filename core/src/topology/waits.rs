@@ -24,7 +24,7 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, warn};
 
@@ -88,13 +88,18 @@ impl Unmarked {
     }
 }
 
+/// How often it is asked whether somebody may mark a young queue.
+const SHORT: Duration = Duration::from_millis(200);
+
 /// What is known of one queue.
 enum Place {
     Known {
         age: QueueAge<Instant>,
         losses: u64,
         look: Look,
-        /// Whether somebody will mark it.
+        /// Whether nobody can have marked it yet: it was created just now.
+        is_new: bool,
+        /// Whether somebody will mark it when it is old.
         is_to_be_marked: bool,
     },
     Making {
@@ -195,8 +200,8 @@ impl<M: Make> Waits<M> {
                 continue;
             };
             let place = match finding.status {
-                Status::Present => self.0.young(Look::Open),
-                Status::Created => self.0.young(Look::Answered),
+                Status::Present => self.0.young(false),
+                Status::Created => self.0.young(true),
                 Status::Missing => {
                     let why = format!("the queue `{name}` does not exist");
                     let error = Error::new(ErrorKind::QueueNotFound, why);
@@ -222,11 +227,44 @@ impl<M: Make> Waits<M> {
         self.0.known(name)
     }
 
+    /// Whether a copy should be sent to the queue `name` now: it is known to exist, and what is stored in it survives a crash of the broker.
+    /// Where nobody may set a marker, waiting would help a consumer that ends soon again and again as little as a copy.
+    pub(crate) fn is_safe(&self, name: &str) -> bool {
+        let age = self.0.age(name);
+        age.is_some_and(|age| {
+            age.sends_at(Instant::now()).is_none() || !self.0.is_to_wait_for(name)
+        })
+    }
+
+    /// Waits until a copy should be sent to the queue `name`, which exists.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConnectionLost`] if a connection was lost meanwhile: the original comes again.
+    pub(crate) async fn until_safe(&self, name: &str) -> Result<()> {
+        let losses = self.0.losses();
+        let now = Instant::now();
+        while let Some(safe) = self.told_by_marker(name, now).await
+            && safe > Instant::now()
+            && self.0.is_to_wait_for(name)
+        {
+            sleep_until(safe.min(Instant::now() + SHORT)).await;
+        }
+        if self.0.losses() == losses {
+            return Ok(());
+        }
+        let why = format!("the connection was lost while the queue `{name}` was young");
+        Err(Error::new(ErrorKind::ConnectionLost, why))
+    }
+
+    /// Whether messages in a queue of this name may be lost while it is young.
+    fn can_be_young(&self, name: &str) -> bool {
+        self.0.is_markable(name) || name == HANDOVER_QUEUE
+    }
+
     /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
     /// is neither a waiting nor the parking queue, such as the work queue itself.
     pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
-        let is_ours = self.0.is_markable(name) || name == HANDOVER_QUEUE;
-        is_ours.then(|| {
+        self.can_be_young(name).then(|| {
             self.safe_from(name)
                 .unwrap_or_else(|| Instant::now() + SAFE_AGE)
         })
@@ -283,9 +321,13 @@ impl<M: Make> Waits<M> {
         };
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         tokio::spawn(async move {
-            let marked = inner.maker.is_marked(&name).await;
-            inner.looked(&name, &told, marked);
+            let is_old = inner.maker.is_old(&inner.queue, &name).await;
+            let is_unmarked = is_old.as_ref().is_ok_and(|is_old| !is_old);
+            inner.looked(&name, &told, is_old);
             told.send_replace(true);
+            if is_unmarked {
+                inner.mark_young(vec![name]).await;
+            }
         });
     }
 
@@ -306,8 +348,14 @@ impl<M: Make> Waits<M> {
         self.0.asked(name).is_some()
     }
 
-    /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has.
+    /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has. New ones
+    /// are marked at once, with a clock: this client may not live for as long.
     pub(crate) fn mark_when_old(&self, connection: &Arc<Connection>) {
+        let new = self.0.take_new();
+        if !new.is_empty() {
+            let inner = Arc::clone(&self.0);
+            tokio::spawn(async move { inner.mark_young(new).await });
+        }
         let names = self.0.to_be_marked();
         if names.is_empty() {
             return;
@@ -469,6 +517,7 @@ impl<M: Make> Inner<M> {
                         age,
                         losses,
                         look: if is_new { Look::Answered } else { Look::Open },
+                        is_new,
                         is_to_be_marked: false,
                     };
                     places.insert(name.to_owned(), known);
@@ -508,11 +557,12 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn young(&self, look: Look) -> Place {
+    fn young(&self, is_new: bool) -> Place {
         Place::Known {
             age: QueueAge::found(Instant::now()),
             losses: self.losses(),
-            look,
+            look: if is_new { Look::Answered } else { Look::Open },
+            is_new,
             is_to_be_marked: false,
         }
     }
@@ -520,6 +570,11 @@ impl<M: Make> Inner<M> {
     /// Whether a queue of this name has a marker when it is old.
     fn is_markable(&self, name: &str) -> bool {
         waits_for(&self.queue, name).is_some() || name == parking_queue(&self.queue)
+    }
+
+    /// Whether a queue that is young will be old for each client soon, because it can be marked.
+    fn is_to_wait_for(&self, name: &str) -> bool {
+        self.may_mark(name, &lock(&self.unmarked)) && !lock(&self.unseen).has(name)
     }
 
     fn may_mark(&self, name: &str, unmarked: &Unmarked) -> bool {
@@ -576,6 +631,39 @@ impl<M: Make> Inner<M> {
         names
     }
 
+    /// The queues that were created by this client, and that nobody has marked yet.
+    fn take_new(&self) -> Vec<String> {
+        let (now, unmarked) = (self.losses(), lock(&self.unmarked));
+        let mut names = Vec::new();
+        for (name, place) in self.places().iter_mut() {
+            if let Place::Known { losses, is_new, .. } = place
+                && *losses == now
+                && self.may_mark(name, &unmarked)
+                && std::mem::take(is_new)
+            {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Marks queues that are young.
+    async fn mark_young(&self, mut names: Vec<String>) {
+        {
+            let unmarked = lock(&self.unmarked);
+            names.retain(|name| self.may_mark(name, &unmarked));
+        }
+        if !names.is_empty() {
+            self.refused_to_mark(self.maker.mark(Some(&self.queue), names).await);
+        }
+    }
+
+    fn refused_to_mark(&self, refused: Vec<(String, Error)>) {
+        for (name, error) in refused {
+            lock(&self.unmarked).refused(&name, &error);
+        }
+    }
+
     /// Marks those of these queues that are old, and not known to be marked.
     async fn mark(&self, names: Vec<String>) {
         let old: Vec<String> = {
@@ -595,15 +683,17 @@ impl<M: Make> Inner<M> {
         if old.is_empty() {
             return;
         }
-        for (name, error) in self.maker.mark(old).await {
-            lock(&self.unmarked).refused(&name, &error);
-        }
+        self.refused_to_mark(self.maker.mark(None, old).await);
     }
 
     fn known(&self, name: &str) -> Option<Instant> {
+        self.age(name).map(QueueAge::safe_from)
+    }
+
+    fn age(&self, name: &str) -> Option<QueueAge<Instant>> {
         let now = self.losses();
         match self.places().get(name) {
-            Some(Place::Known { age, losses, .. }) if *losses == now => Some(age.safe_from()),
+            Some(Place::Known { age, losses, .. }) if *losses == now => Some(*age),
             _ => None,
         }
     }

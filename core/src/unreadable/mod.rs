@@ -2,20 +2,20 @@
 //! stores that, and closes the connection of each consumer that it should deliver it to. So such messages are moved, over AMQP 1.0, to a queue
 //! of their own, where they are in nobody's way.
 
+mod internal_errors;
 mod message;
 mod moving;
-mod suspicion;
 
 pub use self::message::UnreadableMessage;
 use self::moving::{MOST_BYTES, Reading};
+pub(crate) use self::{
+    internal_errors::{InternalErrors, Reasons},
+    moving::{Reach, set_aside},
+};
 #[cfg(test)]
 pub(crate) use self::{
+    internal_errors::{LEFT_TO_OTHERS, Seen, Step, SuspectQueue},
     moving::Moved,
-    suspicion::{Seen, Step, Suspected},
-};
-pub(crate) use self::{
-    moving::{Reach, set_aside},
-    suspicion::{Reasons, Suspicion},
 };
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 

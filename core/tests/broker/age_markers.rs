@@ -113,6 +113,40 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
     .await;
 }
 
+/// Its broker measures the age of a queue, so a client need not live for as long.
+#[tokio::test]
+async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
+    const CLOCK: &str = "orders.retry.0";
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let (amqp, client) = (vhost.connect().await, connect(&vhost).await);
+        let clock = || async {
+            let path = format!("queues/{}/{CLOCK}", vhost.name());
+            broker.management().get(path).await.ok()
+        };
+        let diary = Diary::default();
+        let running = parking(&client, &diary).await;
+        let found = eventually(PATIENCE, "the clock runs", clock).await;
+        assert_eq!(found["arguments"]["x-expires"], 2_000);
+        assert_eq!(found["durable"], true);
+        until_marked(&amqp, PARKED).await;
+        running.close().await;
+        client.close().await;
+        eventually(PATIENCE, "it is gone", || async {
+            clock().await.is_none().then_some(())
+        })
+        .await;
+        // A consumer that starts then need not wait.
+        let client = connect(&vhost).await;
+        let running = parking(&client, &diary).await;
+        amqp.publish_with(QUEUE, "1", id("a")).await;
+        assert_eq!(parked(&amqp).await.id(), Some("a"));
+        running.close().await;
+        assert_eq!(clock().await, None, "nobody has started it again");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_exchange_that_is_somebody_elses_is_left_alone() {
     on_every_broker(|broker| async move {
@@ -154,7 +188,7 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
         let name = format!("{}-bob", vhost.name());
         let management = vhost.broker().management();
         management.create_user(&name, "pw", "").await.unwrap();
-        let family = r"^orders(\.retry\.[0-9]+|\.parked)?$";
+        let family = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
         let may = Permissions {
             configure: family,
             write: r"^amq\.default$",

@@ -164,7 +164,7 @@ async fn an_exchange_of_another_kind_is_refused() {
         let queue = format!("taken-{}", vhost.name());
         apply(&client, &queue).await;
         node.ctl(&["add_user", "bob", "pw"]).await;
-        let configure = format!(r"^{queue}(\.retry\.[0-9]+|\.parked)?$");
+        let configure = format!(r"^{queue}(\.retry\.[0-9]+|\.parked|\.unreadable)?$");
         let may = [
             "set_permissions",
             "-p",

@@ -18,6 +18,7 @@ use retryrmq_harness::{
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
+    capture,
     connecting::{host_and_port, refused},
     stage::{
         Diary, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
@@ -413,9 +414,17 @@ async fn one_consumer_on_each_channel_is_enough() {
     const MESSAGES: usize = 20;
     on_every_broker_where(allows_one_consumer, |broker| async move {
         let node = broker.own_node(&["consumer_max_per_channel = 1"]).await;
+        capture::start();
+        // No other test has such a node.
+        let warnings = || {
+            let lines = capture::lines();
+            let about =
+                |line: &&String| line.contains("the broker allows one consumer on a channel");
+            lines.iter().filter(about).count()
+        };
         for kind in [QueueType::Classic, QueueType::Quorum] {
             let (client, amqp) = (connect(&node).await, node.connect().await);
-            let what = format!("{broker}, {kind}");
+            let (what, before) = (format!("{broker}, {kind}"), warnings());
             let queue = format!("{QUEUE}.{kind}");
             amqp.declare(&queue, kind).await;
             let (diary, beside) = (Diary::default(), Arc::new(Beside::default()));
@@ -472,6 +481,7 @@ async fn one_consumer_on_each_channel_is_enough() {
                 .filter(|name| **name == "disconnected")
                 .count();
             assert_eq!(now, lost, "{what}: {events:?}");
+            assert!(lost == 0 || warnings() > before, "{what}: it is said");
             running.close().await;
             again.close().await;
             client.close().await;

@@ -8,7 +8,7 @@ use crate::{
     stage::{Diary, PARKED, QUEUE, connect, id, parked, policy, start},
 };
 
-const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked)?$";
+const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
 pub(crate) const DEFAULT_EXCHANGE: &str = r"^amq\.default$";
 const NOTHING: &str = "^$";
 

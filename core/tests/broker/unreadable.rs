@@ -1,7 +1,9 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
 use lapin::{options::QueuePurgeOptions, types::AMQPValue};
-use retryrmq::{BasicProperties, Client, Event, Message, Running, UnreadableMessage};
+use retryrmq::{
+    BasicProperties, Client, Event, Message, Running, UnreadableMessage, permission_pattern,
+};
 use retryrmq_harness::{
     Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
     amqp10::{char, string, uuid},
@@ -16,6 +18,7 @@ use crate::{
 };
 
 const UNREADABLE: &str = "orders.unreadable";
+/// What belongs to the queue, without the queue for what is moved.
 const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked)?$";
 const FAMILY_AND_UNREADABLE: &str = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
 
@@ -240,6 +243,77 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
         user.gone().await;
     })
+    .await;
+}
+
+/// As many deliveries as there are consumers may be lost before the first one looks.
+#[tokio::test]
+async fn many_consumers_of_a_queue_without_a_route_move_them_before_they_are_dropped() {
+    const CLIENTS: usize = 12;
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        let mut all = Vec::new();
+        for _ in 0..CLIENTS {
+            let client = connect_with(&vhost, QueueType::Quorum).await;
+            let running = consume(&client, &diary).await;
+            all.push((client, running));
+        }
+        for (number, bomb) in bombs().iter().enumerate() {
+            publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
+            let expected = number + 1;
+            let unreadable = all[0].0.unreadable(QUEUE);
+            eventually(PATIENCE, "they are set aside", || async {
+                let moved = unreadable.list(100).await.map_or(0, |all| all.len());
+                let left = amqp.depth(QUEUE).await;
+                let events = diary.event_names();
+                (moved == expected)
+                    .then_some(())
+                    .ok_or(format!("{moved} are moved, {left:?} left: {events:?}"))
+            })
+            .await;
+        }
+        amqp.publish_with(QUEUE, "x", id("behind")).await;
+        diary.until("behind", 1).await;
+        for (client, running) in all {
+            running.close().await;
+            client.close().await;
+        }
+        println!(
+            "{broker}: {} lost connections",
+            told(&diary, "disconnected")
+        );
+    })
+    .await;
+}
+
+/// The user has the permissions that the documentation and `retryrmq setup` name.
+#[tokio::test]
+async fn a_consumer_with_the_documented_permissions_moves_them() {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
+            let vhost = broker.vhost().await;
+            let amqp = vhost.connect().await;
+            amqp.declare(QUEUE, kind).await;
+            let user = User::of(&vhost).await;
+            let family = permission_pattern(QUEUE);
+            user.may(&family, DEFAULT_EXCHANGE, &family).await;
+            let client = user.client().await;
+            let diary = Diary::default();
+            let running = consume(&client, &diary).await;
+            publish(&vhost, QUEUE, &bombs()[..1]).await;
+            amqp.publish_with(QUEUE, "x", id("behind")).await;
+            diary.until("behind", 1).await;
+            let root = connect_with(&vhost, kind).await;
+            set_aside(&root, 1).await;
+            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            running.close().await;
+            user.gone().await;
+        },
+    )
     .await;
 }
 

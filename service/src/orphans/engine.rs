@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq::{parking_queue, work_queue_of};
+use retryrmq::{parking_queue, unreadable_queue, work_queue_of};
 
 use super::{Configuration, Sight, Snapshot};
 use crate::Trouble;
@@ -130,7 +130,9 @@ impl Engine {
     ) -> Vec<(&'static str, Look)> {
         let mut looks = Vec::new();
         match work_queue_of(queue) {
-            Some(work) if queue == parking_queue(work) => {
+            Some(work)
+                if [parking_queue(work), unreadable_queue(work)].contains(&queue.to_owned()) =>
+            {
                 looks.extend(
                     self.parking(queue, sight, watched, now)
                         .map(|look| (PARKING_GROWS, look)),
@@ -217,9 +219,8 @@ impl Engine {
         }
         let growth = size.saturating_sub(least);
         if growth >= self.configuration.parked_growth {
-            let text = format!(
-                "the queue `{queue}` has {size} parked messages, {growth} more than {within} ago"
-            );
+            let text =
+                format!("the queue `{queue}` has {size} messages, {growth} more than {within} ago");
             return Some(Look::Bad(text, Duration::ZERO));
         }
         // Between the two it neither begins nor ends.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use retryrmq::Client;
+use retryrmq::{Client, ErrorKind, UnreadableMessage, parking_queue, unreadable_queue};
 use retryrmq_harness::{Amqp, Vhost, eventually_with_progress, random_messages::token_of};
 
 use crate::{publishers::Protocol, stage::PATIENCE};
@@ -26,13 +26,13 @@ pub(crate) enum Verdict {
 pub(crate) struct Kept {
     /// The numbers of those that are parked.
     parked: HashSet<u32>,
-    /// How many no client of AMQP 0-9-1 can be given.
-    unreadable: usize,
+    /// The numbers of those that no client of AMQP 0-9-1 can be given.
+    unreadable: HashSet<u32>,
 }
 
 impl Kept {
     pub(crate) fn has_unreadable(&self) -> bool {
-        self.unreadable > 0
+        !self.unreadable.is_empty()
     }
 }
 
@@ -92,51 +92,42 @@ impl Books {
             let mut kept = Kept::default();
             let mut depth = 0;
             for queue in queues {
-                kept.unreadable += depth_of(&amqp, &format!("{queue}.unreadable")).await;
-                depth += depth_of(&amqp, &format!("{queue}.parked")).await;
+                depth += depth_of(&amqp, &unreadable_queue(queue)).await;
+                depth += depth_of(&amqp, &parking_queue(queue)).await;
             }
             amqp.close().await;
             // Browsing costs too much to be done before they can be all there.
             let open = self.open(&kept).len();
-            if open > depth + kept.unreadable {
+            if open > depth {
                 let examples = self.examples(&kept);
-                return Err(format!("{open} are open, {depth} parked; {examples}"));
+                return Err(format!("{open} are open, {depth} kept; {examples}"));
             }
             for queue in queues {
                 kept.parked.extend(parked(client, queue).await);
+                kept.unreadable.extend(unreadable(client, queue).await);
             }
-            if self.is_balanced(&kept) {
-                Ok(kept)
-            } else {
-                let (open, unreadable) = (self.open(&kept).len(), kept.unreadable);
-                let examples = self.examples(&kept);
-                Err(format!(
-                    "{open} are neither handled nor parked, {unreadable} are unreadable; {examples}"
-                ))
+            let open = self.open(&kept).len();
+            if open == 0 {
+                return Ok(kept);
             }
+            let examples = self.examples(&kept);
+            Err(format!("{open} are neither handled nor kept; {examples}"))
         })
         .await
     }
 
-    /// Whether those that are neither handled nor parked can be those that nobody can be given.
-    fn is_balanced(&self, kept: &Kept) -> bool {
-        let open = self.open(kept);
-        open.len() <= kept.unreadable && open.iter().all(|one| can_be_unreadable(*one))
-    }
-
-    /// Those that are neither handled nor parked.
+    /// Those that are neither handled nor kept.
     fn open(&self, kept: &Kept) -> Vec<u32> {
         let (sent, handled) = (self.sent.lock().unwrap(), self.handled.lock().unwrap());
-        let is_open = |one: &u32| !handled.contains_key(one) && !kept.parked.contains(one);
+        let is_kept = |one: &u32| kept.parked.contains(one) || kept.unreadable.contains(one);
+        let is_open = |one: &u32| !handled.contains_key(one) && !is_kept(one);
         sent.iter().copied().filter(is_open).collect()
     }
 
     /// Some that are open, with their protocol and the attempts that they had.
     fn examples(&self, kept: &Kept) -> String {
         let attempts = self.attempts.lock().unwrap();
-        let mut open = self.open(kept);
-        open.sort_by_key(|one| can_be_unreadable(*one));
-        let examples = open.into_iter().take(20).map(|one| {
+        let examples = self.open(kept).into_iter().take(20).map(|one| {
             let attempts = attempts.get(&one).copied().unwrap_or_default();
             format!("{one} ({:?}, {attempts} attempts)", Protocol::of(one))
         });
@@ -147,7 +138,7 @@ impl Books {
     pub(crate) fn balance(&self, way: &str, kept: &Kept, replayed: &HashSet<u32>) {
         let open = self.open(kept);
         let (sent, handled) = (self.sent.lock().unwrap(), self.handled.lock().unwrap());
-        println!("{way}: sent, handled, of these replayed, parked for good, others");
+        println!("{way}: sent, handled, of these replayed, parked for good, unreadable");
         for protocol in Protocol::ALL {
             let of = |holds: &dyn Fn(&u32) -> bool| {
                 let own = sent.iter().filter(|one| Protocol::of(**one) == protocol);
@@ -161,19 +152,18 @@ impl Books {
                 of(&is_handled),
                 of(&|one| is_handled(one) && replayed.contains(one)),
                 of(&|one| !is_handled(one) && kept.parked.contains(one)),
-                of(&|one| open.contains(one)),
+                of(&|one| kept.unreadable.contains(one)),
             );
         }
         let twice = handled.values().filter(|times| **times > 1).count();
-        let lost = open.len().saturating_sub(kept.unreadable);
-        println!(
-            "  unreadable: {}, lost: {lost}, handled more than once: {twice}",
-            kept.unreadable
-        );
+        let (unreadable, lost) = (kept.unreadable.len(), open.len());
+        println!("  unreadable: {unreadable}, lost: {lost}, handled more than once: {twice}");
         drop((sent, handled));
         let strange = self.strange.lock().unwrap();
         assert!(strange.is_empty(), "{way}: without a number: {strange:?}");
-        assert!(self.is_balanced(kept), "{way}: {}", self.examples(kept));
+        assert!(open.is_empty(), "{way}: {}", self.examples(kept));
+        let odd = kept.unreadable.iter().find(|one| !can_be_unreadable(**one));
+        assert_eq!(odd, None, "{way}: what every client can be given was moved");
     }
 }
 
@@ -197,6 +187,18 @@ pub(crate) async fn parked(client: &Client, queue: &str) -> HashSet<u32> {
     }
     walk.close().await.expect("it can be closed");
     all
+}
+
+/// The numbers of the messages that were moved out of the way of a queue.
+async fn unreadable(client: &Client, queue: &str) -> HashSet<u32> {
+    match client.unreadable(queue).list(u32::MAX).await {
+        Ok(all) => {
+            let number = |one: &UnreadableMessage| token_of(&one.body).expect("it has a number");
+            all.iter().map(number).collect()
+        }
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => HashSet::new(),
+        Err(error) => panic!("{queue}: {error}"),
+    }
 }
 
 /// Replays what is in a parking queue. What is not text where it has to be can stay there.
@@ -229,18 +231,15 @@ fn books_with_a_message_missing_do_not_balance() {
     assert!(books.delivered(b"<message 00000003>") == Verdict::Parked);
     let mut kept = Kept {
         parked: HashSet::from([3]),
-        unreadable: 0,
+        unreadable: HashSet::from([2]),
     };
     assert_eq!(books.open(&kept), [1]);
-    assert!(!books.is_balanced(&kept));
-    kept.unreadable = 1;
-    assert!(books.is_balanced(&kept));
+    kept.unreadable.insert(1);
+    assert!(books.open(&kept).is_empty());
+    kept.unreadable.clear();
     assert!(books.delivered(b"<message 00000001>") == Verdict::Failed);
     assert!(books.delivered(b"<message 00000001>") == Verdict::Handled);
     kept.parked.clear();
     assert!(books.delivered(b"<message 00000003>") == Verdict::Parked);
     assert_eq!(books.open(&kept), [3]);
-    // Only publishers of AMQP 1.0 can send what nobody can be given.
-    books.sent(48, &(0..47).collect());
-    assert!(!books.is_balanced(&kept));
 }

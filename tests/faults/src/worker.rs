@@ -36,8 +36,38 @@ pub struct Orders {
     pub milliseconds: Option<u64>,
     /// The body of the message whose handler ends the process.
     pub poison: Option<String>,
-    /// Whether it parks every message instead of handling it.
-    pub parks: bool,
+    /// What becomes of messages.
+    pub handles: Handles,
+}
+
+/// What a worker's handler makes of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Handles {
+    /// What the load says.
+    #[default]
+    ByRule,
+    /// Parks it.
+    Parks,
+    /// Fails, and the retry policy has it wait for a minute.
+    Delays,
+}
+
+impl Handles {
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::ByRule, "by-rule"),
+        (Self::Parks, "parks"),
+        (Self::Delays, "delays"),
+    ];
+
+    fn name(self) -> &'static str {
+        let found = Self::ALL.into_iter().find(|(one, _)| *one == self);
+        found.map_or("", |(_, name)| name)
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        let found = Self::ALL.into_iter().find(|(_, own)| *own == name);
+        found.map(|(one, _)| one)
+    }
 }
 
 /// Says a line, in one piece: a kill comes before or after it. For workers.
@@ -65,11 +95,11 @@ impl Orders {
             concurrency: 8,
             milliseconds: None,
             poison: None,
-            parks: false,
+            handles: Handles::ByRule,
         }
     }
 
-    /// As a worker reads them: its arguments, and from the environment the URL, which holds a password, and whether it parks.
+    /// As a worker reads them: its arguments, and from the environment the URL, which holds a password, and what becomes of messages.
     pub fn read() -> Option<Self> {
         let mut arguments = std::env::args().skip(1);
         let mut next = || arguments.next();
@@ -80,7 +110,7 @@ impl Orders {
             concurrency: next()?.parse().ok()?,
             milliseconds: next()?.parse().ok(),
             poison: next(),
-            parks: std::env::var_os("FAULTS_WORKER_PARKS").is_some(),
+            handles: Handles::named(&std::env::var("FAULTS_WORKER_HANDLES").ok()?)?,
         })
     }
 
@@ -137,7 +167,7 @@ impl Worker {
         command
             .args(orders.arguments())
             .env("FAULTS_WORKER_URL", &orders.url)
-            .envs(orders.parks.then_some(("FAULTS_WORKER_PARKS", "1")));
+            .env("FAULTS_WORKER_HANDLES", orders.handles.name());
         let (told, accounts) = (told.clone(), accounts.clone());
         Worker::run(command, move |kind, what| {
             if kind == "done" {

@@ -4,7 +4,7 @@ use retryrmq::{Client, Message, park};
 use retryrmq_faults::{
     load,
     tape::text,
-    worker::{Orders, tell, until_the_end},
+    worker::{Handles, Orders, tell, until_the_end},
 };
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,21 +28,26 @@ async fn main() -> retryrmq::Result<()> {
     };
     let end = signal(SignalKind::terminate()).expect("signals can be awaited");
     let client = Client::connect(&orders.url).await?;
-    let (milliseconds, poison, parks) = (orders.milliseconds, orders.poison, orders.parks);
+    let (milliseconds, poison, handles) = (orders.milliseconds, orders.poison, orders.handles);
+    let policy = match handles {
+        Handles::Delays => "fixed(1m)".parse()?,
+        Handles::ByRule | Handles::Parks => load::policy(),
+    };
     let running = client
         .consumer(orders.queue)
         .dlx(true)
-        .retry(load::policy())
+        .retry(policy)
         .prefetch(orders.prefetch)
         .concurrency(orders.concurrency)
         .on_event(|event| tell(format_args!("event {}", event.name())))
         .start(move |message: Message| {
             let poison = poison.clone();
             async move {
-                if parks {
-                    return Err(park("it is told to").into());
+                match handles {
+                    Handles::ByRule => handle(&message, milliseconds, poison.as_deref()).await,
+                    Handles::Parks => Err(park("it is told to").into()),
+                    Handles::Delays => Err("it is told to".into()),
                 }
-                handle(&message, milliseconds, poison.as_deref()).await
             }
         })
         .await?;

@@ -54,8 +54,12 @@ pub(crate) enum Command {
     Return { session: u64, tag: u64, how: Return },
     /// Ask something that the broker answers after it has read everything sent before; answered by [`Synced`](super::Input::Synced).
     Sync { session: u64, number: u64 },
-    /// Publish a copy of this message; answered by [`Copied`](super::Input::Copied).
-    Publish { token: Token, copy: Box<Copy> },
+    /// Publish a copy of this message; answered by [`Copied`](super::Input::Copied). `at_once`: also to a queue that is no safe place yet.
+    Publish {
+        token: Token,
+        copy: Box<Copy>,
+        at_once: bool,
+    },
     /// Do not send the copy of this message if it is not on its way yet. It is answered all the same.
     Withdraw { token: Token },
     /// Take back unstarted deliveries from the handlers; answered by [`Recalled`](super::Input::Recalled).

@@ -10,7 +10,7 @@ use super::{
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},
 };
-use crate::{Error, ErrorKind, Result, telemetry::Event};
+use crate::{Error, ErrorKind, Result, retry::is_near_its_limit, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -42,6 +42,8 @@ impl Engine {
             self.detours += usize::from(!std::mem::replace(&mut entry.on_detour, true));
         }
         let copy = Box::new(copying.copy.clone());
+        // Its consumer may be killed while the copy waits, and in the end the broker would drop the message.
+        let at_once = is_near_its_limit(&entry.received.state);
         if !entry.takes_its_place && self.drain.is_none() {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }
@@ -49,9 +51,17 @@ impl Engine {
         self.watch_copy(now);
         if flaws::has(Flaw::PublishesTwice) {
             let copy = copy.clone();
-            out.add(Command::Publish { token, copy });
+            out.add(Command::Publish {
+                token,
+                copy,
+                at_once,
+            });
         }
-        out.add(Command::Publish { token, copy });
+        out.add(Command::Publish {
+            token,
+            copy,
+            at_once,
+        });
         if flaws::has(Flaw::AcknowledgesFirst)
             && let Some(entry) = self.entries.get_mut(token)
             && let Some(channel) = &mut self.channel

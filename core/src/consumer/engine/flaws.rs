@@ -31,9 +31,12 @@ pub(crate) enum Flaw {
     DoesNotAsk,
     /// Acknowledges a message whose copy is in a young queue.
     LetsGoEarly,
+    /// Copies a message to a young queue.
+    CopiesToTheNew,
     /// Takes every queue for an old one, whether its marker is bound or not.
     TrustsTheNew,
-    /// Marks a queue as old as soon as it is found.
+    /// Marks a queue as soon as it is found, without a clock.
+    #[cfg(test)]
     MarksTheNew,
     /// Believes that a broker was alive for as long as nothing was heard of its death.
     BelievesSilence,

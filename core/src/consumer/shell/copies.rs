@@ -1,6 +1,9 @@
-//! Copies on their way. Each is published for the engine once its queue exists, and withdrawn when it is no longer wanted.
+//! Copies on their way. Each is published for the engine once its queue exists and is a safe place, and withdrawn when it is no longer wanted.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
 
 use tokio::{sync::mpsc, time::Instant};
 
@@ -23,12 +26,29 @@ pub(super) type Stored = Result<Option<Instant>>;
 
 /// The copies of one consumer.
 pub(super) struct Copies {
+    sender: Sender,
+    /// Copies that are not answered yet. A copy that was not sent yet is published only while it is in here.
+    under_way: HashMap<Token, Arc<()>>,
+    /// Copies whose queue does not exist, or is no safe place yet. Those for one queue are published together, in order.
+    waiting: Arc<Mutex<HashMap<String, Vec<Waiting>>>>,
+}
+
+/// A copy that was not sent yet.
+struct Waiting {
+    token: Token,
+    copy: Copy,
+    body: Body,
+    at_once: bool,
+    asked: Weak<()>,
+}
+
+/// Publishes copies.
+#[derive(Clone)]
+struct Sender {
     client: Client,
     waits: Arc<Waits>,
     /// Where their answers go.
     mail: mpsc::UnboundedSender<Mail>,
-    /// Copies that are not answered yet. A copy that was not sent yet is published only while it is in here.
-    under_way: HashMap<Token, Arc<()>>,
     used: Arc<UsedLanes>,
 }
 
@@ -39,56 +59,136 @@ impl Copies {
         mail: mpsc::UnboundedSender<Mail>,
     ) -> Self {
         Self {
-            client,
-            waits,
-            mail,
+            sender: Sender {
+                client,
+                waits,
+                mail,
+                used: Arc::default(),
+            },
             under_way: HashMap::new(),
-            used: Arc::default(),
+            waiting: Arc::default(),
         }
     }
 
     /// Whether publishing copies of this consumer makes no progress. A queue of another consumer may be away for days.
     pub(super) fn are_stalled(&self) -> bool {
-        self.client.publisher().is_stalled(self.used.all())
+        let Sender { client, used, .. } = &self.sender;
+        client.publisher().is_stalled(used.all())
     }
 
-    /// Publishes a copy of a message of this work queue. Creates its target first, if that is not known to exist.
-    pub(super) fn publish(&mut self, token: Token, mut copy: Copy, body: Body, work_queue: &str) {
-        let waits = &self.waits;
+    /// Publishes a copy of a message of this work queue. Creates its target first, if that is not known to exist, and waits until the target
+    /// is a safe place, unless the copy is to be sent `at_once`. Before that its original could not be acknowledged, and a consumer that is
+    /// killed would leave both.
+    pub(super) fn publish(
+        &mut self,
+        token: Token,
+        mut copy: Copy,
+        at_once: bool,
+        body: Body,
+        work_queue: &str,
+    ) {
+        let waits = &self.sender.waits;
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
-        let target = target(&copy).to_owned();
-        let known = target == work_queue || waits.safe_from(&target).is_some();
-        waits.look_for_marker(&target);
-        let done = self.answer(token, &copy);
-        let job = match done.and_then(|done| job(copy, body, done)) {
-            Ok(job) => job,
-            Err(error) => {
-                let _ = self.mail.send(Mail::Copied(token, Err(error)));
-                return;
-            }
-        };
+        waits.look_for_marker(target(&copy));
         let asker = Arc::new(());
         let asked = Arc::downgrade(&asker);
         self.under_way.insert(token, asker);
-        if known {
-            self.used
-                .add(self.client.publisher().submit_for(job, asked));
+        let one = Waiting {
+            token,
+            copy,
+            body,
+            at_once,
+            asked,
+        };
+        let target = target(&one.copy);
+        let is_known = || waits.safe_from(target).is_some();
+        if target == work_queue || waits.is_safe(target) || at_once && is_known() {
+            self.sender.send(one);
+        } else {
+            self.wait(target.to_owned(), one);
+        }
+    }
+
+    fn wait(&self, target: String, one: Waiting) {
+        let mut waiting = lock(&self.waiting);
+        let is_first = !waiting.contains_key(&target);
+        waiting.entry(target.clone()).or_default().push(one);
+        if !is_first {
             return;
         }
-        let (client, waits) = (self.client.clone(), Arc::clone(&self.waits));
-        let used = Arc::clone(&self.used);
+        let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
         tokio::spawn(async move {
-            match waits.ensure(&target).await {
-                Ok(_) => {
-                    waits.look_for_marker(&target);
-                    if let Some(connection) = client.consuming_now() {
-                        waits.mark_when_old(&connection);
-                    }
-                    used.add(client.publisher().submit_for(job, asked));
+            let mut ready = sender.exists(&target).await;
+            if ready.is_ok() {
+                // They come from messages that the broker may drop before.
+                for one in take(&waiting, &target, |one| one.at_once) {
+                    sender.send(one);
                 }
-                Err(error) => (job.done)(Err(error)),
+                ready = sender.waits.until_safe(&target).await;
+            }
+            // Whoever comes next is sent behind them.
+            let mut waiting = lock(&waiting);
+            for one in waiting.remove(&target).unwrap_or_default() {
+                match &ready {
+                    Ok(()) => sender.send(one),
+                    Err(error) => sender.refuse(one.token, error.duplicate()),
+                }
             }
         });
+    }
+
+    /// A copy is no longer wanted. It is answered all the same.
+    pub(super) fn withdraw(&mut self, token: Token) {
+        self.under_way.remove(&token);
+    }
+
+    /// The engine's input for an answer.
+    pub(super) fn answered(
+        &mut self,
+        token: Token,
+        stored: Stored,
+        moment: impl FnOnce(Instant) -> Moment,
+    ) -> Input {
+        self.under_way.remove(&token);
+        let stored = stored.map(|safe_from| safe_from.map(moment));
+        Input::Copied { token, stored }
+    }
+}
+
+impl Sender {
+    /// Makes sure that a queue exists.
+    ///
+    /// # Errors
+    /// Those of [`Waits::ensure`].
+    async fn exists(&self, target: &str) -> Result<()> {
+        let Self { client, waits, .. } = self;
+        waits.ensure(target).await?;
+        waits.look_for_marker(target);
+        if let Some(connection) = client.consuming_now() {
+            waits.mark_when_old(&connection);
+        }
+        Ok(())
+    }
+
+    fn send(&self, one: Waiting) {
+        let Waiting {
+            token,
+            copy,
+            body,
+            asked,
+            ..
+        } = one;
+        let done = self.answer(token, &copy);
+        match done.and_then(|done| job(copy, body, done)) {
+            Ok(job) => self
+                .used
+                .add(self.client.publisher().submit_for(job, asked)),
+            Err(error) => self.refuse(token, error),
+        }
+    }
+
+    fn refuse(&self, token: Token, error: Error) {
+        let _ = self.mail.send(Mail::Copied(token, Err(error)));
     }
 
     /// The callback for a copy's result.
@@ -142,23 +242,6 @@ impl Copies {
             let _ = mail.send(Mail::Copied(token, stored));
         }))
     }
-
-    /// A copy is no longer wanted. It is answered all the same.
-    pub(super) fn withdraw(&mut self, token: Token) {
-        self.under_way.remove(&token);
-    }
-
-    /// The engine's input for an answer.
-    pub(super) fn answered(
-        &mut self,
-        token: Token,
-        stored: Stored,
-        moment: impl FnOnce(Instant) -> Moment,
-    ) -> Input {
-        self.under_way.remove(&token);
-        let stored = stored.map(|safe_from| safe_from.map(moment));
-        Input::Copied { token, stored }
-    }
 }
 
 /// What must exist for a copy: its queue, or its exchange.
@@ -179,4 +262,23 @@ fn job(copy: Copy, body: Body, done: Done) -> Result<Job> {
         mandatory: copy.mandatory,
         done,
     })
+}
+
+/// Takes those copies to this queue that are so. The others go on waiting.
+fn take(
+    waiting: &Mutex<HashMap<String, Vec<Waiting>>>,
+    target: &str,
+    is_so: impl Fn(&Waiting) -> bool,
+) -> Vec<Waiting> {
+    let mut waiting = lock(waiting);
+    let Some(all) = waiting.get_mut(target) else {
+        return Vec::new();
+    };
+    let (taken, others) = std::mem::take(all).into_iter().partition(is_so);
+    *all = others;
+    taken
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -35,7 +35,7 @@ use crate::{
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
     topology::{self, Finding, Mode, Plan, QueueType, Waits},
-    unreadable::Suspicion,
+    unreadable::InternalErrors,
 };
 
 /// The most channel events taken in a row. Not all at once, so that acknowledgements go out evenly: acking a whole window at once starves
@@ -98,7 +98,7 @@ pub(super) struct Shell {
     copies: Copies,
     outcomes: Vec<(Token, Ending)>,
     /// Whether the queue has messages that close our connections.
-    suspicion: Suspicion,
+    internal_errors: InternalErrors,
     /// The session that was lost last, and whether by an error of the broker.
     last_lost: Option<(u64, bool)>,
     /// Whether it does not consume because of them.
@@ -236,7 +236,7 @@ impl Shell {
             mail,
             mailbox,
             outcomes: Vec::new(),
-            suspicion: Suspicion::default(),
+            internal_errors: InternalErrors::default(),
             last_lost: None,
             is_stopped: false,
             opened: Instant::now(),
@@ -425,10 +425,14 @@ impl Shell {
             Command::Sync { session, number } => {
                 self.on_channel(session, |channel| channel.sync(number));
             }
-            Command::Publish { token, copy } => {
+            Command::Publish {
+                token,
+                copy,
+                at_once,
+            } => {
                 if let Some(body) = self.engine.body(token) {
                     let queue = self.engine.name();
-                    self.copies.publish(token, *copy, body, queue);
+                    self.copies.publish(token, *copy, at_once, body, queue);
                 }
             }
             Command::Withdraw { token } => self.copies.withdraw(token),
@@ -471,8 +475,8 @@ impl Shell {
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
         let demands = Arc::clone(&self.demands);
-        let suspicion = self.suspicion.clone();
-        let pause = suspicion.pause(pause);
+        let internal_errors = self.internal_errors.clone();
+        let pause = internal_errors.pause(pause);
         let (may_set_aside, window) = (self.may_set_aside, self.window);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
@@ -505,13 +509,14 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
-                let mut singly = suspicion.singly(window);
-                if suspicion.looks() {
+                let mut singly = internal_errors.singly(window);
+                if internal_errors.looks() {
                     let queue = (&queue, kind, window);
                     let tell = |event| {
                         let _ = mail.send(Mail::Moved(event));
                     };
-                    let looked = suspicion.look(&client, &connection, queue, may_set_aside, tell);
+                    let looked =
+                        internal_errors.look(&client, &connection, queue, may_set_aside, tell);
                     singly = looked.await.inspect_err(|error| {
                         let _ = mail.send(Mail::Stopped(error.to_string()));
                     })?;
@@ -618,7 +623,7 @@ impl Shell {
                 }
             }
             Mail::Opened(session, Err(error)) => {
-                self.suspicion.failed();
+                self.internal_errors.failed();
                 self.tell(Input::OpenFailed { session, error });
             }
         }
@@ -636,7 +641,7 @@ impl Shell {
         self.last_lost = Some((session, by_error));
         let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
         let singly = self.engine.singly();
-        self.suspicion.lost(by_error, lived, reasons, singly);
+        self.internal_errors.lost(by_error, lived, reasons, singly);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements

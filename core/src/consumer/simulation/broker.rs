@@ -37,7 +37,7 @@ impl Simulation {
                 None
             }
             Command::Sync { session, number } => Some(Input::Synced { session, number }),
-            Command::Publish { token, copy } => {
+            Command::Publish { token, copy, .. } => {
                 let original = self.engine.body(token)?;
                 self.deliver(*copy, &original);
                 Some(Input::Copied {

@@ -19,6 +19,7 @@ struct Broker {
     speak: Notify,
     looked: Mutex<Vec<String>>,
     marked: Mutex<HashSet<String>>,
+    timed: Mutex<HashSet<String>>,
     slowness: Mutex<Duration>,
     busy: AtomicUsize,
     busiest: AtomicUsize,
@@ -44,7 +45,7 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn is_marked(&self, queue: &str) -> Result<bool> {
+    async fn is_old(&self, _: &str, queue: &str) -> Result<bool> {
         self.looked.lock().unwrap().push(queue.to_owned());
         let slowness = *self.slowness.lock().unwrap();
         tokio::time::sleep(slowness).await;
@@ -54,8 +55,13 @@ impl Make for Arc<Broker> {
         }
     }
 
-    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
-        self.marked.lock().unwrap().extend(queues);
+    async fn mark(&self, young_of: Option<&str>, queues: Vec<String>) -> Vec<(String, Error)> {
+        let marked = if young_of.is_some() {
+            &self.timed
+        } else {
+            &self.marked
+        };
+        marked.lock().unwrap().extend(queues);
         Vec::new()
     }
 

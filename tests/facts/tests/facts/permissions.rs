@@ -15,8 +15,8 @@ async fn these_permissions_are_enough_to_retry_and_park() {
             .await
             .declare("work", QueueType::Quorum)
             .await;
-        let own = r"^work(\.retry\.[0-9]+|\.parked)$";
-        let read = r"^work(\.retry\.[0-9]+|\.parked)?$";
+        let own = r"^work(\.retry\.[0-9]+|\.parked|\.unreadable)$";
+        let read = r"^work(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
         let user = User::new(&vhost, own, r"^amq\.default$", read).await;
         let amqp = user.connect().await;
         let wait = wait_queue(QueueType::Quorum, 50, "work");

@@ -1,14 +1,17 @@
 //! When a message expires, and when a queue does.
 
-use lapin::BasicProperties;
+use lapin::{BasicProperties, options::QueuePurgeOptions};
 use retryrmq_facts::*;
-use retryrmq_harness::{QueueType, on_every_broker, on_every_queue_type};
+use retryrmq_harness::{QueueType, eventually, on_every_broker, on_every_queue_type};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Ten years of 365 days.
 const LONGEST: i64 = 315_360_000_000;
 const HOUR: i64 = 3_600_000;
+
+/// A busy machine needs long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Fact 14. The reason for one queue per delay.
 #[tokio::test]
@@ -49,6 +52,36 @@ async fn of_a_queues_and_a_messages_own_time_the_shorter_counts() {
         amqp.publish_with("short", "queue", expiring(&HOUR.to_string()))
             .await;
         assert_eq!(hold(amqp.channel(), "work").await.data, b"queue");
+    })
+    .await;
+}
+
+/// Fact 95. A clock that the broker keeps.
+#[tokio::test]
+async fn a_queue_expires_although_it_is_purged_again_and_again() {
+    const EXPIRES: Duration = Duration::from_secs(2);
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let expires = || table([("x-expires", int(2_000))]);
+        let declare = || amqp.declare_with("clock", QueueType::Classic, expires());
+        declare().await;
+        let declared = Instant::now();
+        let gone = || async {
+            let channel = amqp.new_channel().await;
+            let purged = channel.queue_purge("clock".into(), QueuePurgeOptions::default());
+            let purged = purged.await;
+            let _ = channel.close(200, "".into()).await;
+            match purged {
+                Ok(_) => Err("it is there"),
+                Err(why) => Ok(refusal::<()>(Err(why))),
+            }
+        };
+        let (code, text) = eventually(PATIENCE, "it expires", gone).await;
+        assert!(declared.elapsed() >= EXPIRES, "{broker}");
+        let name = vhost.name();
+        let missing = format!("NOT_FOUND - no queue 'clock' in vhost '{name}'");
+        assert_eq!((code, text), (404, missing));
     })
     .await;
 }

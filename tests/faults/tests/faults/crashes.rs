@@ -4,74 +4,82 @@ use crate::stage::{QUEUE, Stage, WORKER, seen};
 use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::trouble::Trouble;
-use retryrmq_faults::worker::{Orders, Told, Worker};
-use retryrmq_harness::{eventually, on_queue_types};
+use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
+use retryrmq_harness::{Broker, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 const KILLS: usize = 6;
 
-const PARKED: &str = "orders.parked";
-
-/// A consumer that is killed soon after each start: copies that are confirmed do not come again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
+/// A consumer that is killed soon after each start, from the first one on, which creates the queues: copies that are confirmed do not come again.
+async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: Handles) {
     const MESSAGES: usize = 5;
     const ROUNDS: u32 = 10;
-    on_queue_types(|broker, kind| async move {
-        let what = format!("{broker}, {kind}, killed after each start");
-        let stage = Stage::set(&broker, kind).await;
-        let accounts = Accounts::new(QUEUE);
-        let orders = Orders {
-            parks: true,
-            ..Orders::load(stage.vhost.url(), QUEUE)
-        };
-        // One consumer lives long enough to know that its queues are old.
-        let first = Worker::start(WORKER, &orders, &Told::default(), &accounts);
-        eventually(
-            retryrmq_faults::PATIENCE,
-            "the parking queue is marked",
-            || async {
-                let bindings = format!("exchanges/{}/{PARKED}/bindings/source", stage.vhost.name());
-                let found = broker.management().get(bindings).await;
-                let is_bound =
-                    found.is_ok_and(|found| found.as_array().is_some_and(|all| !all.is_empty()));
-                is_bound.then_some(()).ok_or("it is not bound")
-            },
-        )
-        .await;
-        first.kill().await;
-        for round in 1..=ROUNDS {
-            for number in 0..MESSAGES {
-                stage.amqp.publish(QUEUE, format!("{round}.{number}")).await;
-            }
-            let told = Told::default();
-            let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
-            worker.ready().await;
-            let until = Instant::now() + Duration::from_millis(300) * round;
+    let (queue, event) = match handles {
+        Handles::Parks => ("orders.parked", "parked"),
+        _ => ("orders.retry.60000", "retried"),
+    };
+    let what = format!("{broker}, {kind}, killed after each start, {queue}");
+    let stage = Stage::set(broker, kind).await;
+    let accounts = Accounts::new(QUEUE);
+    let orders = Orders {
+        handles,
+        ..Orders::load(stage.vhost.url(), QUEUE)
+    };
+    let mut in_between = 0;
+    for round in 1..=ROUNDS {
+        for number in 0..MESSAGES {
+            stage.amqp.publish(QUEUE, format!("{round}.{number}")).await;
+        }
+        let told = Told::default();
+        let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+        worker.ready().await;
+        let until = Instant::now() + Duration::from_millis(300) * round;
+        // Every other one is killed whatever it has done by then.
+        if round.is_multiple_of(2) {
             seen("the copies are stored", || {
-                told.count_of("event", "parked") >= MESSAGES
+                told.count_of("event", event) >= MESSAGES
             })
             .await;
-            tokio::time::sleep_until(until.into()).await;
-            worker.kill().await;
         }
-        let worker = Worker::start(WORKER, &orders, &Told::default(), &accounts);
-        stage.is_empty(QUEUE).await;
+        // They may not be acknowledged yet.
+        let is_late = Instant::now() > until;
+        tokio::time::sleep_until(until.into()).await;
         worker.kill().await;
-        let mut copies = BTreeMap::<String, usize>::new();
-        for message in stage.amqp.drain(PARKED).await {
-            *copies.entry(message.text().to_owned()).or_default() += 1;
-        }
-        assert_eq!(
-            copies.len(),
-            MESSAGES * ROUNDS as usize,
-            "{what}: {copies:?}"
-        );
-        // A kill between the confirm and the acknowledgement, which on a busy machine happens.
-        let extra: usize = copies.values().map(|copies| copies - 1).sum();
-        println!("{what}: {extra} extra copies");
-        assert!(extra <= MESSAGES, "{what}: {copies:?}");
+        let is_early = told.count_of("event", event) < MESSAGES;
+        in_between += usize::from(is_early || is_late);
+    }
+    let worker = Worker::start(WORKER, &orders, &Told::default(), &accounts);
+    stage.is_empty(QUEUE).await;
+    worker.kill().await;
+    let mut copies = BTreeMap::<String, usize>::new();
+    for message in stage.amqp.drain(queue).await {
+        *copies.entry(message.text().to_owned()).or_default() += 1;
+    }
+    assert_eq!(
+        copies.len(),
+        MESSAGES * ROUNDS as usize,
+        "{what}: {copies:?}"
+    );
+    let extra: usize = copies.values().map(|copies| copies - 1).sum();
+    println!(
+        "{what}: {extra} extra copies, {in_between} kills between confirm and acknowledgement"
+    );
+    assert!(extra <= MESSAGES * in_between, "{what}: {copies:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
+    on_queue_types(|broker, kind| async move {
+        is_killed_after_each_start(&broker, kind, Handles::Parks).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_one_whose_messages_wait_to_be_retried() {
+    on_queue_types(|broker, kind| async move {
+        is_killed_after_each_start(&broker, kind, Handles::Delays).await;
     })
     .await;
 }

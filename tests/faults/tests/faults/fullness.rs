@@ -7,7 +7,7 @@ use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::PATIENCE;
 use retryrmq_faults::accounts::Accounts;
 use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
 use retryrmq_harness::{Node, QueueType, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -193,7 +193,7 @@ async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
         stage.amqp.publish(QUEUE, "kept").await;
         let (told, accounts) = (Told::default(), Accounts::new(QUEUE));
         let mut orders = Orders::load(stage.vhost.url(), QUEUE);
-        orders.parks = true;
+        orders.handles = Handles::Parks;
         for restart in 0..RESTARTS {
             let worker = Worker::start(WORKER, &orders, &told, &accounts);
             seen("its copy was refused once more", || {

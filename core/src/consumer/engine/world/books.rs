@@ -146,6 +146,8 @@ struct Page {
     ends: u32,
     /// How often something happened that may double it: its consumer, or a copy of it, is gone, and it comes again.
     doubles: u32,
+    /// How often an attempt was repeated whose copy was not sent.
+    repeated: u32,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +172,7 @@ impl Books {
             hits: 0,
             ends: 0,
             doubles: 0,
+            repeated: 0,
         };
         self.pages.insert(number, page);
     }
@@ -233,6 +236,7 @@ impl Books {
     pub(super) fn is_not_doubled(&mut self, number: u32) {
         if let Some(page) = self.pages.get_mut(&number) {
             page.doubles = page.doubles.saturating_sub(1);
+            page.repeated += 1;
         }
     }
 
@@ -317,7 +321,8 @@ impl Books {
             let there = ended.iter().filter(|ended| *ended == number).count();
             let ends = page.ends as usize + there;
             let most = page.doubles + page.published;
-            if ends > most as usize || quiet && page.runs > page.kind.most_runs() * most {
+            let most_runs = page.kind.most_runs() * most + page.repeated;
+            if ends > most as usize || quiet && page.runs > most_runs {
                 return Err(format!(
                     "message {number} ({:?}) ran {} times and came to {ends} ends, though there can be only {most} of it",
                     page.kind, page.runs

@@ -90,6 +90,8 @@ pub(super) struct Setting {
     dies_young: bool,
     /// Replicas notice some seconds late that the broker was killed.
     dies_silently: bool,
+    /// Nobody may set or look for markers.
+    unmarked: bool,
     /// The service starts late and then creates its queue, which is later deleted whenever it is empty.
     service_away: bool,
     /// Consumers without `dlx`: there are no waiting queues for what they put off.
@@ -135,6 +137,8 @@ struct World {
     operators: Vec<Operator>,
     /// For each marker of a queue, when the queue was created to which it is bound.
     markers: BTreeMap<String, Duration>,
+    /// Until when queues may be young whose markers are bound.
+    clock: Duration,
     /// The service that gets handed-over failures.
     service: Attendant,
     /// How often walks were interrupted; each uses up a delivery.
@@ -237,10 +241,14 @@ impl World {
             let _ = broker.make_queue(&faults::full_parking());
         }
         let mut markers = BTreeMap::new();
+        let is_marked = setting.crash_loops && random.bool();
         if setting.crash_loops {
             for declare in replica::declarations(&setting) {
                 let _ = broker.make_queue(&declare);
-                markers.insert(declare.queue.to_string(), broker.now());
+                // Or no consumer has ever lived for long enough.
+                if is_marked {
+                    markers.insert(declare.queue.to_string(), broker.now());
+                }
             }
         }
         // They existed for long: a killed broker keeps them.
@@ -280,6 +288,7 @@ impl World {
             broker,
             replicas,
             markers,
+            clock: Duration::ZERO,
             operators: (0..setting.operators)
                 .map(|_| Operator::default())
                 .collect(),

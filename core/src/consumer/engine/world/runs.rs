@@ -60,6 +60,7 @@ fn chosen(seed: u64) -> Setting {
         refused: false,
         dies_young: false,
         dies_silently: false,
+        unmarked: false,
         service_away: false,
         plain: false,
         patience: None,
@@ -337,6 +338,7 @@ fn nothing_is_lost_that_is_copied_into_a_young_queue() {
 fn silent(setting: Setting) -> Setting {
     Setting {
         dies_silently: true,
+        unmarked: setting.messages.is_multiple_of(2),
         ..young(setting)
     }
 }
@@ -618,8 +620,13 @@ fn odd_alone(setting: Setting, unreadable: Unreadable) -> Setting {
     odd(Setting { faults, ..setting }, unreadable)
 }
 
+/// With priorities the messages in front change, and a consumer may have to be started again (`docs/reference/limits.md`).
 fn hidden(setting: Setting) -> Setting {
-    odd_alone(setting, Unreadable::Hidden)
+    let in_order = Setting {
+        priorities: false,
+        ..setting
+    };
+    odd_alone(in_order, Unreadable::Hidden)
 }
 
 #[test]
@@ -679,7 +686,6 @@ fn the_same_seed_plays_the_same_run() {
 /// The simulation can fail: it finds these defects within seconds.
 #[test]
 fn defects_that_are_put_back_are_found() {
-    const SEEDS: u64 = 2_000;
     for flaw in [
         Flaw::AcknowledgesFirst,
         Flaw::BelievesIds,
@@ -695,6 +701,7 @@ fn defects_that_are_put_back_are_found() {
         Flaw::HasCompany,
         Flaw::DoesNotAsk,
         Flaw::LetsGoEarly,
+        Flaw::CopiesToTheNew,
         Flaw::TrustsTheNew,
         Flaw::MarksTheNew,
         Flaw::BelievesSilence,
@@ -743,11 +750,8 @@ fn defects_that_are_put_back_are_found() {
                     ..setting
                 }
             }
-            // A full classic queue refuses what comes back.
-            Flaw::TrustsTheArguments => careless(Setting {
-                work: QueueType::Classic,
+            Flaw::TrustsTheArguments => trusting(Setting {
                 messages: 59,
-                faults: setting(seed).faults.quiet(),
                 ..setting(seed)
             }),
             // With a policy a queue changes when that does.
@@ -758,7 +762,7 @@ fn defects_that_are_put_back_are_found() {
                 ..setting(seed)
             }),
             Flaw::KeepsItsChannel => narrow(setting(seed)),
-            Flaw::ForgetsTheMarker => crash_looping(setting(seed)),
+            Flaw::ForgetsTheMarker | Flaw::CopiesToTheNew => crash_looping(setting(seed)),
             // A classic queue would keep it for ever.
             Flaw::DoesNotLook => Setting {
                 work: QueueType::Quorum,
@@ -776,12 +780,47 @@ fn defects_that_are_put_back_are_found() {
             }
             _ => setting(seed),
         };
-        let began = Instant::now();
-        let found = flaws::with(flaw, || {
-            (0..SEEDS).find_map(|seed| run(seed, setting(seed)).err())
-        });
-        let found = found.unwrap_or_else(|| panic!("{flaw:?} is not found in {SEEDS} seeds"));
-        let time = began.elapsed();
-        println!("{flaw:?}: seed {}, {time:.1?}: {}", found.seed, found.why);
+        finds(flaw, setting);
     }
+}
+
+/// The probe is what finds each of the reasons to dead-letter at most once.
+#[test]
+fn without_the_probe_each_reason_to_dead_letter_at_most_once_loses_messages() {
+    for (version, messages, careless) in [
+        (Version::V3_10, 58, Careless::FeatureFlag),
+        (Version::V4_0, 58, Careless::OperatorPolicy),
+        (Version::V4_0, 59, Careless::Policy),
+    ] {
+        finds(Flaw::TrustsTheArguments, |seed| {
+            let setting = trusting(Setting {
+                version,
+                messages,
+                ..setting(seed)
+            });
+            assert_eq!(setting.careless, Some(careless));
+            setting
+        });
+    }
+}
+
+/// A run without a probe: a full classic queue refuses what comes back.
+fn trusting(setting: Setting) -> Setting {
+    careless(Setting {
+        work: QueueType::Classic,
+        faults: setting.faults.quiet(),
+        ..setting
+    })
+}
+
+/// Plays runs with this defect until one fails.
+fn finds(flaw: Flaw, setting: impl Fn(u64) -> Setting) {
+    const SEEDS: u64 = 2_000;
+    let began = Instant::now();
+    let found = flaws::with(flaw, || {
+        (0..SEEDS).find_map(|seed| run(seed, setting(seed)).err())
+    });
+    let found = found.unwrap_or_else(|| panic!("{flaw:?} is not found in {SEEDS} seeds"));
+    let time = began.elapsed();
+    println!("{flaw:?}: seed {}, {time:.1?}: {}", found.seed, found.why);
 }

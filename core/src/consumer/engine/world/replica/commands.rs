@@ -37,7 +37,7 @@ impl World {
         let mut write = |method| replica.consuming.written.push_back((channel, method));
         match command {
             Command::Open { session, pause } => {
-                let pause = replica.suspicion.pause(pause);
+                let pause = replica.internal_errors.pause(pause);
                 replica.opens = Some((session, now.at + pause));
             }
             Command::Drop { .. } => write(Method::CloseChannel),
@@ -72,7 +72,11 @@ impl World {
                 write(Method::Declare(Box::new(Declare::passive(QUEUE))));
                 replica.syncs.push_back(number);
             }
-            Command::Publish { token, copy } => self.publish_copy(at, token, *copy),
+            Command::Publish {
+                token,
+                copy,
+                at_once,
+            } => self.publish_copy(at, token, *copy, at_once),
             Command::Recall => {
                 let unstarted = replica.inbox.drain(..).map(|delivery| delivery.token);
                 let input = Input::Recalled(unstarted.collect());
@@ -104,7 +108,7 @@ impl World {
         }
     }
 
-    pub(super) fn publish_copy(&mut self, at: usize, token: Token, copy: Copy) {
+    pub(super) fn publish_copy(&mut self, at: usize, token: Token, copy: Copy, at_once: bool) {
         if !self.replicas[at].ages.contains_key(&copy.routing_key)
             && copy.routing_key != QUEUE
             && !self.topology(at)
@@ -117,7 +121,7 @@ impl World {
             let too_large = Error::new(ErrorKind::TooLarge, "the broker takes no message so large");
             return self.answer_copy(at, token, Err(too_large));
         }
-        self.hold_up(at, token, copy);
+        self.hold_up(at, token, copy, at_once);
         self.serve_lanes(at);
     }
 

@@ -1,9 +1,12 @@
-//! Copies that wait because the broker does not read from publishers, or because all channels are in use. They were not sent yet, and can be
-//! withdrawn.
+//! Copies that wait because their queue is young, because the broker does not read from publishers, or because all channels are in use. They
+//! were not sent yet, and can be withdrawn.
 
 use std::time::Duration;
 
-use super::super::{World, books::number};
+use super::{
+    super::{World, books::number},
+    lost,
+};
 use crate::consumer::{
     Token,
     engine::{Copy, LONGEST_KEPT},
@@ -16,12 +19,24 @@ const PROMPTLY: Duration = Duration::from_millis(500);
 pub(super) struct HeldUp {
     pub(super) token: Token,
     pub(super) copy: Copy,
+    /// When its queue is a safe place, and how many connections had been made again when it began to wait for that.
+    safe_from: Option<(Duration, u32)>,
     since: Duration,
     /// Its original was taken from its consumer and comes again, so there may be two of it.
     original_comes_again: bool,
 }
 
 impl HeldUp {
+    /// Whether it could be sent.
+    pub(super) fn is_due(&self) -> bool {
+        self.safe_from.is_none()
+    }
+
+    /// When it can be sent, if its queue is young.
+    pub(super) fn due_at(&self) -> Option<Duration> {
+        self.safe_from.map(|(at, _)| at)
+    }
+
     fn number(&self) -> u32 {
         number(&self.copy.properties)
     }
@@ -33,15 +48,57 @@ impl HeldUp {
 }
 
 impl World {
-    /// Holds a copy until the broker reads again.
-    pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy) {
+    /// Holds a copy until its queue is old, unless it is to be sent at once, and the broker reads.
+    pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy, at_once: bool) {
         let (since, original_comes_again) = (self.now, false);
-        self.replicas[at].held_up.push(HeldUp {
+        let is_to_wait_for = self.may_mark(at, &copy.routing_key);
+        let replica = &mut self.replicas[at];
+        let age = replica.ages.get(&copy.routing_key);
+        let age = age.filter(|_| is_to_wait_for);
+        let age = age.filter(|_| !at_once);
+        let safe_from = age.and_then(|age| age.sends_at(since));
+        replica.held_up.push(HeldUp {
+            safe_from: safe_from.map(|safe| (safe, replica.losses)),
             token,
             copy,
             since,
             original_comes_again,
         });
+    }
+
+    /// Sends what waited for its queue to be old. After a lost connection, the original comes again.
+    pub(super) fn send_what_is_safe(&mut self, at: usize) {
+        let now = self.now;
+        let replica = &mut self.replicas[at];
+        let losses = replica.losses;
+        let mut withdrawn = Vec::new();
+        for mut copy in std::mem::take(&mut replica.held_up) {
+            match copy.safe_from {
+                Some((safe, before)) if safe <= now && before != losses => {
+                    if copy.original_comes_again {
+                        self.books.is_not_doubled(copy.number());
+                    }
+                    withdrawn.push(copy.token);
+                    continue;
+                }
+                Some((safe, _)) if safe <= now => copy.safe_from = None,
+                _ => {}
+            }
+            replica.held_up.push(copy);
+        }
+        for token in withdrawn {
+            self.answer_copy(at, token, Err(lost()));
+        }
+        self.serve_lanes(at);
+    }
+
+    /// The process is killed, and what it has not sent was never stored.
+    pub(super) fn drop_held_up(&mut self, at: usize) {
+        for copy in std::mem::take(&mut self.replicas[at].held_up) {
+            if copy.original_comes_again {
+                self.books.is_not_doubled(copy.number());
+            }
+        }
     }
 
     /// The broker reads again, or another connection is tried.

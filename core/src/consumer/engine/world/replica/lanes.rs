@@ -86,23 +86,29 @@ impl Lanes {
 impl World {
     /// Publishes the copies whose lanes get a channel.
     pub(super) fn serve_lanes(&mut self, at: usize) {
-        if self.replicas[at].is_blocked || self.replicas[at].held_up.is_empty() {
+        let is_due = self.replicas[at].held_up.iter().any(HeldUp::is_due);
+        if self.replicas[at].is_blocked || !is_due {
             return;
         }
         if self.replicas[at].publishing.connection.is_none() {
             let connection = self.broker.connect();
-            self.replicas[at].publishing.connection = connection;
+            let replica = &mut self.replicas[at];
+            replica.publishing.connection = connection;
             if connection.is_none() {
-                for HeldUp { token, .. } in std::mem::take(&mut self.replicas[at].held_up) {
+                let held_up = std::mem::take(&mut replica.held_up);
+                let (due, others) = held_up.into_iter().partition(HeldUp::is_due);
+                replica.held_up = others;
+                for HeldUp { token, .. } in due {
                     self.answer_copy(at, token, Err(lost()));
                 }
                 return;
             }
+            replica.losses += u32::from(std::mem::replace(&mut replica.has_published, true));
         }
         let most = most_channels(self.setting.channels.unwrap_or(ENOUGH).into());
         let replica = &mut self.replicas[at];
         let mut lanes: Vec<usize> = Vec::new();
-        for held in &replica.held_up {
+        for held in replica.held_up.iter().filter(|held| held.is_due()) {
             let lane = replica.lanes.lane(&held.copy);
             if !lanes.contains(&lane) {
                 lanes.push(lane);
@@ -142,7 +148,7 @@ impl World {
         let held_up = std::mem::take(&mut replica.held_up);
         let (mine, others): (Vec<_>, _) = held_up
             .into_iter()
-            .partition(|held| lanes.lane(&held.copy) == lane);
+            .partition(|held| held.is_due() && lanes.lane(&held.copy) == lane);
         replica.held_up = others;
         lanes.busy.insert(channel, (lane, mine.len()));
         for HeldUp { token, copy, .. } in mine {

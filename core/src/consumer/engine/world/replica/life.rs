@@ -96,12 +96,7 @@ impl World {
             .consuming
             .written
             .push_back((channel, Method::OpenChannel));
-        let soon = if flaws::has(Flaw::MarksTheNew) {
-            Duration::from_millis(1)
-        } else {
-            SAFE_AGE
-        };
-        self.replicas[at].marks = Some(self.now + soon);
+        self.replicas[at].marks = Some(self.now + SAFE_AGE);
         self.tell(at, Input::Opened { session })?;
         let is_old = |(name, age): (&String, &QueueAge<Duration>)| {
             !name.starts_with("orders.retry.") || age.safe_from() <= self.now
@@ -145,7 +140,14 @@ impl World {
         for name in names.into_iter().chain([HANDOVER_QUEUE.to_owned()]) {
             let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
-                age.looked(self.is_marked(&name), self.now);
+                let is_marked = self.is_marked(&name);
+                age.looked(is_marked && self.clock <= self.now, self.now);
+                if !is_marked && let Some(view) = self.broker.queue_view(&name) {
+                    self.markers.insert(name.clone(), view.created);
+                    if !flaws::has(Flaw::MarksTheNew) {
+                        self.clock = self.now + SAFE_AGE;
+                    }
+                }
             }
             self.replicas[at].ages.insert(name, age);
         }
@@ -153,8 +155,10 @@ impl World {
     }
 
     /// Whether a client sets and believes the marker of this queue. One in three lacks the permission.
-    fn may_mark(&self, at: usize, queue: &str) -> bool {
-        at % 3 != 2 && (queue == PARKED || queue.starts_with("orders.retry."))
+    pub(super) fn may_mark(&self, at: usize, queue: &str) -> bool {
+        !self.setting.unmarked
+            && at % 3 != 2
+            && (queue == PARKED || queue.starts_with("orders.retry."))
     }
 
     /// A marker is bound to a queue, and goes with it.
@@ -188,6 +192,8 @@ impl World {
             |line: &Line, broker: &Broker| line.connection.is_some_and(|id| broker.is_open(id));
         if !open(&self.replicas[at].consuming, &self.broker) {
             let connection = self.broker.connect();
+            let replica = &mut self.replicas[at];
+            replica.losses += u32::from(connection.is_some() && replica.session > 0);
             self.replicas[at].consuming = Line {
                 connection,
                 written: VecDeque::new(),
@@ -208,6 +214,7 @@ impl World {
 
     pub(super) fn bury(&mut self, at: usize) {
         self.comes_again(at);
+        self.drop_held_up(at);
         self.hit_running(at);
         if let Some(look) = self.replicas[at].look.take() {
             self.break_look_off(&look);

@@ -15,12 +15,13 @@ use crate::{
     Error, ErrorKind, Item, Result,
     consumer::engine::Input,
     topology::{SAFE_AGE, unreadable},
-    unreadable::{Moved, Reach, Seen, Step, Suspected},
+    unreadable::{LEFT_TO_OTHERS, Moved, Reach, Seen, Step, SuspectQueue},
 };
 
 /// Messages on their way out of the queue.
 pub(super) struct Look {
-    connection: ConnectionId,
+    /// `None`: it has found nothing, and leaves others some time.
+    connection: Option<ConnectionId>,
     session: u64,
     /// The tags of what is moved, with their numbers.
     meant: Vec<(u64, u32)>,
@@ -55,8 +56,8 @@ fn hidden() -> Error {
 }
 
 impl World {
-    fn suspected(&self) -> Suspected<'static> {
-        Suspected {
+    fn suspect_queue(&self) -> SuspectQueue<'static> {
+        SuspectQueue {
             queue: QUEUE,
             is_classic: self.setting.work == QueueType::Classic,
             is_free: self.setting.work == QueueType::Classic
@@ -67,12 +68,12 @@ impl World {
 
     /// Looks before a channel is opened. Returns `Ok` if that can be opened now.
     pub(super) fn begin_look(&mut self, at: usize, session: u64) -> Result<bool> {
-        let suspicion = self.replicas[at].suspicion.clone();
-        self.take_singly(at, suspicion.singly(self.setting.prefetch));
-        if !suspicion.looks() {
+        let internal_errors = self.replicas[at].internal_errors.clone();
+        self.take_singly(at, internal_errors.singly(self.setting.prefetch));
+        if !internal_errors.looks() {
             return Ok(true);
         }
-        let suspected = self.suspected();
+        let suspect = self.suspect_queue();
         let harm = self.setting.unreadable.filter(|_| !self.harm_has_stopped);
         let is_stuck = harm == Some(Unreadable::Stuck);
         let ready = |queue| {
@@ -83,13 +84,13 @@ impl World {
             ready: ready(QUEUE),
             ..Seen::default()
         };
-        if suspicion.is_refused() && seen.ready != Some(0) {
+        if internal_errors.is_refused() && seen.ready != Some(0) {
             seen.refusal = is_stuck.then(may_not);
             // What fills it is taken out when faults stop.
             let filling = u32::from(harm == Some(Unreadable::Full));
             seen.aside = ready(UNREADABLE).map(|count| count + filling);
         }
-        let Step::Look(reach) = suspicion.step(suspected, seen)? else {
+        let Step::Look(reach) = internal_errors.step(suspect, seen)? else {
             return Ok(true);
         };
         let Some(connection) = self.broker.connect_amqp10() else {
@@ -127,7 +128,7 @@ impl World {
                 refused,
                 ..Moved::default()
             };
-            return suspicion.looked(suspected, Ok(moved)).map(|_| true);
+            return internal_errors.looked(suspect, Ok(moved)).map(|_| true);
         }
         if !found.is_empty() {
             let queue_type = match self.setting.waiting {
@@ -150,14 +151,23 @@ impl World {
             self.broker.send(connection, 1, copy);
             meant.push((delivery.tag, number(&delivery.properties)));
         }
-        let moves = !meant.is_empty();
-        let look = Look {
-            connection,
+        let time = match (meant.is_empty(), &ended_early, reach) {
+            (false, ..) => SAFE_AGE,
+            (true, None, Reach::Near(_)) => LEFT_TO_OTHERS,
+            (true, ..) => Duration::ZERO,
+        };
+        let mut look = Look {
+            connection: Some(connection),
             session,
             meant,
             ended_early,
-            until: self.now + if moves { SAFE_AGE } else { Duration::ZERO },
+            until: self.now + time,
         };
+        if time == LEFT_TO_OTHERS && look.meant.is_empty() {
+            self.release(connection);
+            self.broker.cut(connection);
+            look.connection = None;
+        }
         self.replicas[at].look = Some(look);
         Ok(false)
     }
@@ -244,9 +254,9 @@ impl World {
             ended_early: look.ended_early,
             ..moved
         });
-        let suspicion = self.replicas[at].suspicion.clone();
+        let internal_errors = self.replicas[at].internal_errors.clone();
         let session = look.session;
-        match suspicion.looked(self.suspected(), looked) {
+        match internal_errors.looked(self.suspect_queue(), looked) {
             Ok(singly) => {
                 self.take_singly(at, singly);
                 self.consume(at, session)
@@ -256,7 +266,9 @@ impl World {
     }
 
     fn remove_originals(&mut self, at: usize, look: &Look) -> Result<Moved> {
-        let connection = look.connection;
+        let Some(connection) = look.connection else {
+            return Ok(moved(0));
+        };
         let frames = std::iter::from_fn(|| self.broker.receive(connection));
         let stored =
             frames.filter(|(_, frame)| matches!(frame, Frame::Confirm { stored: true, .. }));
@@ -302,7 +314,9 @@ impl World {
 
     /// Originals and copies may both be there.
     pub(super) fn break_look_off(&mut self, look: &Look) {
-        self.broker.cut(look.connection);
+        if let Some(connection) = look.connection {
+            self.broker.cut(connection);
+        }
         for (_, number) in &look.meant {
             self.books.may_be_doubled(*number);
         }

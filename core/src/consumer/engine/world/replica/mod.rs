@@ -32,7 +32,7 @@ use crate::{
         engine::{Commands, Engine, Input, Now},
     },
     topology::QueueAge,
-    unreadable::Suspicion,
+    unreadable::InternalErrors,
 };
 
 /// What can happen to a replica now.
@@ -102,6 +102,9 @@ pub(super) struct Replica {
     /// Whether the broker does not read from the publishing connection; and the copies that wait for that.
     is_blocked: bool,
     held_up: Vec<HeldUp>,
+    /// How often a connection was made again after it was lost, and whether there was one to publish on.
+    losses: u32,
+    has_published: bool,
     /// Returned messages, until the confirm says which publish it was.
     returned: Vec<(String, u32)>,
     /// How old each queue is known to be.
@@ -118,7 +121,7 @@ pub(super) struct Replica {
     /// When copies were stored of messages that came here last.
     stored: BTreeMap<u32, Duration>,
     /// What it thinks of its queue, when its channel was opened, and how often it has moved messages.
-    suspicion: Suspicion,
+    internal_errors: InternalErrors,
     opened: Duration,
     moves: u64,
     look: Option<Look>,
@@ -143,6 +146,8 @@ impl Replica {
             lanes: Lanes::default(),
             is_blocked: false,
             held_up: Vec::new(),
+            losses: 0,
+            has_published: false,
             returned: Vec::new(),
             ages: BTreeMap::new(),
             marks: None,
@@ -152,7 +157,7 @@ impl Replica {
             timeouts: 0,
             has_probed: false,
             stored: BTreeMap::new(),
-            suspicion: Suspicion::default(),
+            internal_errors: InternalErrors::default(),
             opened: Duration::ZERO,
             moves: 0,
             look: None,
@@ -199,6 +204,7 @@ impl Replica {
             self.starts,
             self.marks,
             self.look.as_ref().map(Look::until),
+            self.held_up.iter().filter_map(HeldUp::due_at).min(),
         ]
         .into_iter()
         .flatten()
@@ -304,6 +310,11 @@ impl World {
         if self.replicas[at].marks.is_some_and(|due| due <= self.now) {
             self.mark(at);
         }
+        let mut waiting = self.replicas[at].held_up.iter().filter_map(HeldUp::due_at);
+        if waiting.any(|due| due <= self.now) {
+            self.send_what_is_safe(at);
+            self.turn(at)?;
+        }
         let due = |engine: &Engine| engine.wake_at().is_some_and(|wake| wake <= self.now);
         if self.replicas[at].engine.as_ref().is_some_and(due) {
             self.turn(at)?;
@@ -318,7 +329,7 @@ impl World {
             return Ok(());
         };
         if let Input::OpenFailed { .. } = input {
-            replica.suspicion.failed();
+            replica.internal_errors.failed();
         }
         engine.on(input, now, &mut replica.wanted);
         self.turn(at)

@@ -132,7 +132,7 @@ impl World {
             stopped: 0,
         };
         replica
-            .suspicion
+            .internal_errors
             .lost(by_error, lived, reasons, singly.unwrap_or_default());
     }
 

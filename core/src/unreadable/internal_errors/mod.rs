@@ -1,0 +1,539 @@
+//! RabbitMQ closes a connection with an internal error (541) when it cannot deliver a message over AMQP 0-9-1. Decides when a consumer looks
+//! for that message, and when it stops consuming: each closed connection counts as a delivery, and the broker drops a message after too many.
+
+mod tries;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use lapin::types::ShortString;
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+use self::tries::{Last, Tries, forbids, is_one_more};
+use super::moving::{FEW, Moved, Reach, can_set_aside, set_aside};
+use crate::{
+    Client, Error, ErrorKind, Event, QueueType, Result,
+    connection::{Census, Connection, Count, look},
+    consumer::{
+        Singly,
+        flaws::{self, Flaw},
+    },
+    topology::unreadable_queue,
+};
+
+/// So many connections in a row may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery of
+/// the message, and drops it after the 20th by default.
+const MOST_CLOSED: u32 = 5;
+/// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
+/// stops before the others, which then go on.
+const MOST_CLOSED_WITHOUT_A_FIND: u32 = MOST_CLOSED + 1;
+/// So many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
+/// a message behind all that it returned before.
+const MOST_CLOSED_AFTER_OTHERS: u32 = 12;
+/// A connection that lives for so long after another did not end because of the same message.
+const FORGIVEN: Duration = Duration::from_secs(60);
+
+/// Between connections that bring the queue forward.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The last try to consume again before which a consumer that stopped reads its queue, if it did not see what closes its connections. A look may
+/// count as a delivery of what it reads, and the looks and the connections before must not use up a delivery limit together.
+const MOST_LOOKS: u32 = 8;
+
+/// How many looks there are because the queue became shorter. This limit and the next one hold where looks count as deliveries.
+const MOST_SHRUNK: u32 = 1;
+
+/// How many looks there are because the one before did not see what could not be moved.
+const MOST_MISSING: u32 = 1;
+
+/// How many looks there are because somebody else has moved messages that this consumer could not move, or because it can move them now.
+const MOST_CHANGED: u32 = 2;
+
+/// Messages that cannot be moved are read again at each of so many tries, where that costs nothing. Meanwhile another consumer does not see
+/// them, and might take them for gone.
+const SELDOM: u32 = 12;
+
+/// How many tries in a row must find the queue empty: somebody may be looking at its messages.
+const EMPTY: u32 = 2;
+
+/// How long a consumer that found nothing leaves to others, before it consumes again. Of many consumers each loses its connection to the same
+/// message, and while one of them has it, the others do not see it.
+pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
+/// How often it is asked meanwhile whether another one has found the message.
+const OFTEN: Duration = Duration::from_millis(100);
+
+/// The fewest messages that are looked at, and how many where that costs nothing.
+const NEAR: u32 = 64;
+const FAR: u32 = 1_000;
+
+/// The connections of a consumer that the broker closed with an error of its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InternalErrors {
+    closed: u32,
+    closed_after_others: u32,
+    /// Whether the last connection that was lost brought the queue forward.
+    goes_on: bool,
+    /// What the client's consumers had found out by then.
+    reasons: Reasons,
+    /// What was tried since then.
+    tries: Arc<Mutex<Tries>>,
+}
+
+/// How often the consumers of a client have found out why their connections were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reasons {
+    /// How often messages were moved out of the way.
+    pub(crate) moved: u64,
+    /// How often one stopped in front of a message that it could not move.
+    pub(crate) stopped: u64,
+}
+
+/// What is known before a consumer tries again. None of it costs a delivery.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// How many messages are ready in its queue, and in the queue for what is moved.
+    pub(crate) ready: Option<u32>,
+    pub(crate) aside: Option<u32>,
+    /// Why the broker would store no copies, if it was asked.
+    pub(crate) refusal: Option<Error>,
+    /// Whether another consumer of the client has found the reason.
+    pub(crate) is_explained: bool,
+}
+
+/// The queue that is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuspectQueue<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) is_classic: bool,
+    /// Whether a look counts as no delivery of what it only reads.
+    pub(crate) is_free: bool,
+    pub(crate) prefetch: u16,
+}
+
+/// What to do before a session consumes.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Consume,
+    Look(Reach),
+}
+
+impl InternalErrors {
+    /// A connection was lost that lived for so long. `by_error`: the broker closed it with an error of its own. `reasons`: what any consumer
+    /// of the client has found out. They share the connection.
+    pub(crate) fn lost(
+        &mut self,
+        by_error: bool,
+        lived: Duration,
+        reasons: Reasons,
+        singly: Singly,
+    ) {
+        let is_explained = self.tries().has_moved || self.is_explained(reasons);
+        if !by_error {
+            // Another reason must not make it stop for those before.
+            self.closed = self.closed.min(MOST_CLOSED - 1);
+        }
+        if lived >= FORGIVEN || is_explained {
+            (self.closed, self.closed_after_others) = (0, 0);
+        }
+        let after_others = singly.is_unfinished && singly.has_taken;
+        self.goes_on = by_error && (is_explained || after_others);
+        self.reasons = reasons;
+        if by_error {
+            if after_others && self.closed_after_others < MOST_CLOSED_AFTER_OTHERS {
+                self.closed_after_others += 1;
+                self.closed = self.closed.max(1);
+            } else {
+                self.closed = self.closed.saturating_add(1);
+            }
+        }
+        let is_hidden = singly.is_unfinished && self.tries().is_hidden;
+        self.tries = Arc::new(Mutex::new(Tries {
+            is_hidden,
+            ..Tries::default()
+        }));
+    }
+
+    /// The next session could not begin.
+    pub(crate) fn failed(&mut self) {
+        self.goes_on = false;
+    }
+
+    /// Whether to look before the next connection consumes.
+    pub(crate) fn looks(&self) -> bool {
+        self.closed > 0 && !flaws::has(Flaw::DoesNotLook)
+    }
+
+    /// How long to wait before the next connection consumes. Sessions that end soon are followed by growing pauses, and here each of them had
+    /// another reason.
+    pub(crate) fn pause(&self, pause: Duration) -> Duration {
+        if self.goes_on {
+            pause.min(SHORTEST_PAUSE)
+        } else {
+            pause
+        }
+    }
+
+    /// How many messages to take one at a time in a session that needs no look: there may still be one that no look can pass.
+    pub(crate) fn singly(&self, prefetch: u16) -> u32 {
+        if self.tries().is_hidden {
+            near(prefetch)
+        } else {
+            0
+        }
+    }
+
+    /// How many messages to look at. The message was among those that the broker sent.
+    fn looks_at(&self, prefetch: u16, is_free: bool) -> u32 {
+        let near = near(prefetch);
+        if is_free {
+            near.max(FAR)
+        } else {
+            near * self.closed.min(MOST_CLOSED).pow(2)
+        }
+    }
+
+    /// Looks for messages that close the connection, moves them, and tells of it. Returns how many messages the consumer should take one at a
+    /// time: those that no look can pass are handled so, until what closes the connection is the first.
+    ///
+    /// # Errors
+    /// Why the consumer must not consume now.
+    pub(crate) async fn look(
+        &self,
+        client: &Client,
+        connection: &Connection,
+        (queue, kind, prefetch): (&ShortString, Option<QueueType>, u16),
+        declares: bool,
+        tell: impl Fn(Event),
+    ) -> Result<u32> {
+        let mut seen = Seen {
+            ready: ready(client, connection, queue).await,
+            is_explained: self.is_explained(client.reasons()),
+            ..Seen::default()
+        };
+        let queue = queue.as_str();
+        let is_classic = kind == Some(QueueType::Classic);
+        let suspect = SuspectQueue {
+            queue,
+            is_classic,
+            is_free: is_classic || connection.server().capabilities().nack_is_uncounted,
+            prefetch,
+        };
+        if self.is_refused() && seen.ready != Some(0) {
+            let asked = can_set_aside(client, connection, queue, declares).await;
+            seen.refusal = asked.err();
+            seen.aside = aside(client, queue).await;
+        }
+        let looked = match self.step(suspect, seen) {
+            Ok(Step::Consume) => return Ok(self.singly(prefetch)),
+            Ok(Step::Look(reach)) => {
+                let search = async || {
+                    let (moved, looked) =
+                        set_aside(client, connection, queue, queue, reach, declares).await;
+                    moved.tell(queue, queue);
+                    if let Some(event) = moved.event(queue) {
+                        tell(event);
+                    }
+                    if let Err(error) = &looked {
+                        debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
+                    }
+                    self.tries().has_moved |= !moved.causes.is_empty();
+                    self.looked(suspect, looked.map(|()| moved))
+                };
+                let mut looked = search().await;
+                if looked.is_ok() && self.has_found_nothing() {
+                    let is_explained = self.waits_for_others(client).await;
+                    if !is_explained && suspect.is_free {
+                        looked = search().await;
+                    }
+                }
+                looked
+            }
+            Err(error) => Err(error),
+        };
+        if looked.is_err() && self.has_to_tell() {
+            client.has_stopped();
+        }
+        looked
+    }
+
+    /// Whether the last look saw everything that it was to see, and none has moved anything.
+    pub(crate) fn has_found_nothing(&self) -> bool {
+        let tries = self.tries();
+        matches!(tries.last, Last::Clean) && !tries.has_moved
+    }
+
+    /// Leaves others the time to find the message. Returns whether another consumer of the client has found it.
+    async fn waits_for_others(&self, client: &Client) -> bool {
+        let until = Instant::now() + LEFT_TO_OTHERS;
+        loop {
+            if self.is_explained(client.reasons()) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(OFTEN).await;
+        }
+    }
+
+    /// Whether another consumer of the client has found a reason since the connection was lost, and this one has none.
+    fn is_explained(&self, reasons: Reasons) -> bool {
+        reasons != self.reasons && matches!(self.tries().last, Last::Clean)
+    }
+
+    /// Whether it stops because of a message that it found. It tells so once.
+    fn has_to_tell(&self) -> bool {
+        let mut tries = self.tries();
+        let has_found = tries.is_hidden || matches!(tries.last, Last::Refused(..));
+        has_found && !std::mem::replace(&mut tries.has_told, true)
+    }
+
+    /// Whether the last look found messages that could not be moved. Before it reads them again, a consumer finds out whether they can be.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self.tries().last, Last::Refused(..))
+    }
+
+    /// What to do now.
+    ///
+    /// # Errors
+    /// Why the consumer must not consume now.
+    pub(crate) fn step(&self, suspect: SuspectQueue<'_>, seen: Seen) -> Result<Step> {
+        let mut tries = self.tries();
+        tries.number = tries.number.saturating_add(1);
+        let is_shorter = tries.note_ready(seen.ready);
+        let has_changed = tries.note_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
+        // It is gone, whoever took it, or it is in another queue.
+        if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
+            return Ok(Step::Consume);
+        }
+        let last = tries.last.clone();
+        // Nobody counts the deliveries of a classic queue. Elsewhere an error ends the session before the messages are released.
+        let releases = !tries.is_hidden && seen.refusal.is_none();
+        let is_free = match &last {
+            _ if suspect.is_classic => true,
+            Last::Failed(_) => false,
+            // It has released all that it saw.
+            Last::Partial => suspect.is_free,
+            _ => suspect.is_free && releases,
+        };
+        let is_worth_while = match &last {
+            Last::None => true,
+            Last::Clean => false,
+            Last::Refused(..) if is_free => {
+                tries.is_missing || is_shorter || has_changed || tries.number.is_multiple_of(SELDOM)
+            }
+            Last::Refused(..) => {
+                tries.is_missing && is_one_more(&mut tries.missing, MOST_MISSING)
+                    || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
+                    || has_changed && is_one_more(&mut tries.changed, MOST_CHANGED)
+            }
+            // Meanwhile others do not see what it looks at.
+            Last::Partial if is_free => {
+                tries.number <= MOST_LOOKS || is_shorter || tries.number.is_multiple_of(SELDOM)
+            }
+            Last::Partial | Last::Failed(_) => {
+                is_free
+                    || tries.reads()
+                    || is_shorter && is_one_more(&mut tries.shrunk, MOST_SHRUNK)
+            }
+        };
+        if is_worth_while {
+            // Whoever moves what is found changes their number.
+            tries.aside = None;
+            return Ok(Step::Look(self.reach(suspect, &tries, seen.ready)));
+        }
+        drop(tries);
+        let queue = suspect.queue;
+        let failed = match last {
+            // Nothing but another try shows whether the message is still there.
+            Last::Clean if is_shorter && self.closed == MOST_CLOSED_WITHOUT_A_FIND => {
+                return Ok(Step::Consume);
+            }
+            Last::None | Last::Clean | Last::Partial => Ok(Moved::default()),
+            Last::Refused(kind, why) => {
+                let why = seen.refusal.unwrap_or_else(|| Error::new(kind, why));
+                Ok(unmoved(why))
+            }
+            Last::Failed(why) => {
+                let why = format!(
+                    "{why}; each look at it may count as a delivery, so `{queue}` is read again after growing pauses, and no more after \
+                     {MOST_LOOKS} tries: then start the consumer again, or empty the queue"
+                );
+                Err(Error::new(ErrorKind::Broker, why))
+            }
+        };
+        self.after(suspect, failed).map(|()| Step::Consume)
+    }
+
+    fn reach(&self, suspect: SuspectQueue<'_>, tries: &Tries, ready: Option<u32>) -> Reach {
+        if tries.is_hidden {
+            // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for ever.
+            // Where there are fewer, each would be looked at again.
+            let turn = self.closed + self.closed_after_others;
+            // A consumer that stopped has few deliveries left.
+            let most = if tries.number == 1 { 1 + turn % FEW } else { 1 };
+            let ready = ready.unwrap_or(1).max(1);
+            // What a look returns, the next one meets first: it has to go farther, or the message behind would be met by sessions only.
+            let farther = turn.saturating_add(tries.number);
+            let in_order = if suspect.is_free {
+                near(suspect.prefetch).saturating_mul(farther)
+            } else {
+                most
+            };
+            Reach::Singly {
+                in_order: in_order.min(ready),
+                blocked: most.min(ready),
+            }
+        } else {
+            Reach::Near(self.looks_at(suspect.prefetch, suspect.is_free))
+        }
+    }
+
+    /// How many messages to take one at a time after this look.
+    ///
+    /// # Errors
+    /// Why the consumer must not consume now.
+    pub(crate) fn looked(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<u32> {
+        let (is_passed, is_gone) = {
+            let mut tries = self.tries();
+            let last = match &looked {
+                Ok(moved) => {
+                    tries.has_moved |= !moved.causes.is_empty();
+                    tries.is_hidden |= moved.ended_early.is_some();
+                    match (&moved.refused, &moved.ended_early) {
+                        (Some(why), _) => {
+                            tries.was_forbidden = forbids(why);
+                            Last::Refused(why.kind(), why.to_string())
+                        }
+                        (None, Some(why)) => Last::Failed(why.to_string()),
+                        (None, None) if tries.is_hidden => Last::Partial,
+                        (None, None) => Last::Clean,
+                    }
+                }
+                Err(error) => Last::Failed(error.to_string()),
+            };
+            let is_clean = matches!(last, Last::Clean | Last::Partial);
+            let has_moved = looked.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
+            if let Last::Refused(kind, why) = tries.last.clone()
+                && is_clean
+                && !has_moved
+                && !std::mem::replace(&mut tries.is_missing, true)
+            {
+                let refused = Error::new(kind, why);
+                drop(tries);
+                return self.after(suspect, Ok(unmoved(refused))).map(|()| 0);
+            }
+            tries.is_missing = false;
+            let before = std::mem::replace(&mut tries.last, last);
+            // Whatever was in the way is not the first any more.
+            let is_gone = is_clean && matches!(before, Last::Refused(..) | Last::Failed(_));
+            (looked.is_ok() && !tries.is_hidden, is_gone)
+        };
+        if !is_gone {
+            self.after(suspect, looked)?;
+        }
+        Ok(if is_passed { 0 } else { near(suspect.prefetch) })
+    }
+
+    fn tries(&self) -> MutexGuard<'_, Tries> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it may consume after this look.
+    ///
+    /// # Errors
+    /// Why it does not, and what to do.
+    fn after(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<()> {
+        let queue = suspect.queue;
+        let why = match looked {
+            _ if flaws::has(Flaw::NeverStops) => return Ok(()),
+            Ok(Moved {
+                refused: Some(error),
+                ..
+            }) => {
+                let to = unreadable_queue(queue);
+                // Without another kind, it is the broker that did not store a copy.
+                let advice = match error.kind() {
+                    ErrorKind::Broker => format!(
+                        "see to it that `{to}` stores messages (`retryrmq unreadable ls {queue}` shows those in it), and move them there with \
+                         `retryrmq unreadable take {queue}`"
+                    ),
+                    _ => format!(
+                        "move them to `{to}` with `retryrmq unreadable take {queue}`, as a user who may configure and read that queue, and write to the default exchange"
+                    ),
+                };
+                format!(
+                    "`{queue}` has messages that it cannot deliver over AMQP 0-9-1, and they cannot be moved ({error}); {advice}"
+                )
+            }
+            Ok(moved) if !moved.causes.is_empty() => return Ok(()),
+            // A first one may have had another reason.
+            _ if self.closed < 2 => return Ok(()),
+            Ok(moved) => match moved.ended_early {
+                // What stands in the way may be handled meanwhile: a session begins with one message.
+                Some(_) if self.closed < MOST_CLOSED => return Ok(()),
+                Some(error) => error.to_string(),
+                None if self.closed < MOST_CLOSED_WITHOUT_A_FIND => return Ok(()),
+                None => format!(
+                    "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out, and \
+                     start the consumer again"
+                ),
+            },
+            Err(error) if error.is_transient() && self.closed < MOST_CLOSED => return Ok(()),
+            Err(error) => format!(
+                "whether `{queue}` has a message that it cannot deliver over AMQP 0-9-1 was not found out ({error}); `retryrmq unreadable take \
+                 {queue}` looks for such messages, as a user who may read `{queue}`"
+            ),
+        };
+        let connections = match self.closed + self.closed_after_others {
+            1 => "a connection".to_owned(),
+            several => format!("{several} connections"),
+        };
+        Err(Error::new(
+            ErrorKind::Broker,
+            format!(
+                "not consuming: RabbitMQ closed {connections} of this consumer with an error of its own, and after more of them it may drop a \
+                 message. {why}"
+            ),
+        ))
+    }
+}
+
+/// What a look comes to that finds messages which cannot be moved.
+fn unmoved(why: Error) -> Moved {
+    Moved {
+        refused: Some(why),
+        ..Moved::default()
+    }
+}
+
+/// How many messages a connection can have been lost to, and some more.
+fn near(prefetch: u16) -> u32 {
+    (2 * u32::from(prefetch)).max(NEAR)
+}
+
+/// How many messages are ready, if that can be found out.
+async fn ready(client: &Client, connection: &Connection, queue: &ShortString) -> Option<u32> {
+    let count = Census::once(client.addresses(), connection, queue).await;
+    let found = count.and_then(Count::read).ok()?;
+    Some(found.message_count())
+}
+
+/// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
+/// the number of a channel, so that must not be the one that consumes.
+async fn aside(client: &Client, queue: &str) -> Option<u32> {
+    let channel = client.looks().channel().await.ok()?;
+    let looked = look(channel.lapin(), unreadable_queue(queue).into()).await;
+    channel.close().await;
+    match looked {
+        Ok(found) => Some(found.message_count()),
+        Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
