@@ -97,7 +97,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "reserved_name",
             "off".into(),
-            "Consumes a queue even if its name is that of a waiting or parking queue.",
+            "Consumes a queue even if its name ends in `.parked`, `.unreadable`, or `.retry.` and a number, as those of retryrmq do.",
         ),
         (
             "drain_timeout",

@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use clap::Args;
 use console::Style;
-use retryrmq::{MINUTE, parking_queue, parse_duration, unreadable_queue, visible, work_queue_of};
+use retryrmq::{
+    MINUTE, clock_queue, parking_queue, parse_duration, unreadable_queue, visible, work_queue_of,
+};
 use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
 use serde_json::{Value, json};
 
@@ -58,6 +60,7 @@ const NAMES: Names = Names {
     work_queue_of,
     parking_queue,
     unreadable_queue,
+    clock_queue,
 };
 
 /// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy

@@ -50,8 +50,8 @@ pub use telemetry::lines;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, Status, Strategy, WorkQueue, parking_queue, unreadable_queue, waiting_queue,
-    work_queue_of,
+    QueueType, Status, Strategy, WorkQueue, clock_queue, parking_queue, unreadable_queue,
+    waiting_queue, work_queue_of,
 };
 pub use unreadable::{Unreadable, UnreadableMessage};
 pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

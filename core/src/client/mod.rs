@@ -41,7 +41,7 @@ use crate::{
     telemetry::{Complaints, Counters, Metrics},
     topology::{
         DeadLetterProbes, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait,
-        Waits, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
+        Waits, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     unreadable::{Reasons, Unreadable},
     waiting::Waiting,
@@ -514,6 +514,11 @@ impl Client {
             && let Ok(findings) = &findings
         {
             warn_of_unseen(findings);
+        }
+        if mode == Mode::Apply
+            && let Ok(findings) = &findings
+        {
+            age_marker::mark_new(&connection, findings).await;
         }
         connection.close().await;
         findings

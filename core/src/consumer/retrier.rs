@@ -271,9 +271,11 @@ impl Retrier {
         waits.look_for_marker(&queue);
         let connection = client.publisher().connection().await?;
         // Not before: its original could not be settled, and a service that is killed would leave both.
-        waits
-            .mature(&queue, Instant::now(), &connection, "no copy was made")
-            .await?;
+        if !waits.is_safe(&queue) {
+            waits
+                .mature(&queue, Instant::now(), &connection, "no copy was made")
+                .await?;
+        }
         let sent = Instant::now();
         let (done, answer) = oneshot::channel();
         let job = Job {

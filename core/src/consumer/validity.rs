@@ -28,7 +28,7 @@ impl Consumer {
         topology::name(&self.queue)?;
         if let Some(work) = topology::work_queue_of(&self.queue).filter(|_| !self.reserved_name) {
             return bad(&format!(
-                "`{}` is a queue of retryrmq's for `{work}`; consume `{work}`, or replay the parked messages; if it is your own \
+                "`{}` is one of the queues of `{work}`; consume `{work}`, or replay the parked messages; if it is your own \
                  queue, set `reserved_name`",
                 self.queue
             ));

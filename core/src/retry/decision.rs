@@ -77,6 +77,16 @@ pub(crate) fn is_near_its_limit(state: &RetryState) -> bool {
     state.crashes.saturating_sub(state.own_crashes) >= MOST_COUNTED_BY_QUEUE
 }
 
+/// Deliveries that a queue may count of a message that is kept without a copy of it. A delivery limit of 1 cannot be met in any way.
+const MOST_COUNTED_WITHOUT_A_COPY: u32 = 1;
+
+/// Whether a message has been counted so often by its queue that a copy must not wait any more: its consumer may be killed meanwhile, and in the
+/// end the broker would drop the message.
+#[must_use]
+pub(crate) fn must_be_copied_now(state: &RetryState) -> bool {
+    state.crashes.saturating_sub(state.own_crashes) > MOST_COUNTED_WITHOUT_A_COPY
+}
+
 /// Whether a message may run.
 #[must_use]
 pub(crate) fn admit(state: &RetryState, limits: &Limits) -> Admission {

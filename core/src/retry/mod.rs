@@ -27,7 +27,9 @@ mod state;
 pub use backoff::Backoff;
 pub use death::Death;
 pub use decision::Limits;
-pub(crate) use decision::{Action, Admission, admit, decide, is_near_its_limit, returns_as_copy};
+pub(crate) use decision::{
+    Action, Admission, admit, decide, is_near_its_limit, must_be_copied_now, returns_as_copy,
+};
 pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
 };

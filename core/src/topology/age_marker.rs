@@ -13,26 +13,23 @@
 //! old. A queue is marked as soon as it is created, and no client may live until it is old. So its broker keeps the time: the clock is a queue
 //! that is declared before the marker is bound, and expires when the other is old (`docs/broker-facts.md`, 95).
 
-use std::time::Duration;
-
+use super::{
+    Finding, SAFE_AGE, Status,
+    plan::{clock_queue, name, parking_queue, waits_for, work_queue_of},
+};
+use crate::{
+    Error, ErrorKind, Result,
+    connection::{Connection, Doing, OpenChannel, ask},
+    retry::MAX_DELAY,
+};
 use lapin::{
     ExchangeKind,
     options::{
         ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
-        QueuePurgeOptions,
     },
     types::{AMQPValue, FieldTable, ShortString},
 };
-use tokio::time::{Instant, sleep};
-
-use super::{SAFE_AGE, plan::name, waiting_queue};
-use crate::{
-    Error, ErrorKind, Result,
-    connection::{Connection, Doing, OpenChannel, ask},
-};
-
-/// How often a clock is looked at.
-const TICK: Duration = Duration::from_millis(200);
+use tracing::debug;
 
 /// Longer names that are not ASCII cost the connection in some refusals.
 const LONGEST_NOT_ASCII: usize = 200;
@@ -61,38 +58,31 @@ pub(crate) async fn is_marked(connection: &Connection, queue: &str) -> Result<bo
 pub(crate) enum Age {
     /// Nothing: it has none.
     Unknown,
+    /// Its clock runs.
+    Young,
     Old,
 }
 
-/// How old a queue of this work queue is by its marker. Waits for the clock, if that still runs.
+/// How old a queue of this work queue is by its marker.
 ///
 /// # Errors
 /// As of [`is_marked`].
 pub(crate) async fn age(connection: &Connection, work: &str, queue: &str) -> Result<Age> {
-    let began = Instant::now();
     if !is_marked(connection, queue).await? {
         return Ok(Age::Unknown);
     }
-    while clock_runs(connection, work).await? {
-        if began.elapsed() > SAFE_AGE {
-            return Ok(Age::Old); // it was bound for as long
-        }
-        sleep(TICK).await;
-    }
-    Ok(Age::Old)
-}
-
-/// The clock of all queues of a work queue. A waiting queue of this name would not let a message wait.
-fn clock(work: &str) -> String {
-    waiting_queue(work, Duration::ZERO)
+    // A clock has a marker as well. Whatever else has its name is not asked.
+    let runs = is_marked(connection, &clock_queue(work)).await?;
+    Ok(if runs { Age::Young } else { Age::Old })
 }
 
 /// Starts the clock, or starts it again.
 ///
 /// # Errors
-/// [`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`] if a queue of its name is somebody else's, and those of [`Connection::channel`].
+/// [`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`] if a queue of its name is somebody else's, and those of [`Connection::channel`] and
+/// [`mark`].
 pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<()> {
-    let clock = clock(work);
+    let clock = clock_queue(work);
     let wire = wire_name(connection, &clock)?;
     let channel = connection.channel().await?;
     let options = QueueDeclareOptions {
@@ -100,8 +90,8 @@ pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<(
         ..QueueDeclareOptions::default()
     };
     let mut arguments = FieldTable::default();
-    let expires = i32::try_from(SAFE_AGE.as_millis()).unwrap_or(i32::MAX);
-    arguments.insert("x-expires".into(), AMQPValue::LongInt(expires));
+    let expires = i64::try_from(SAFE_AGE.as_millis()).unwrap_or(i64::MAX);
+    arguments.insert("x-expires".into(), AMQPValue::LongLongInt(expires));
     arguments.insert(
         "x-queue-type".into(),
         AMQPValue::LongString("classic".into()),
@@ -109,24 +99,37 @@ pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<(
     let declared = channel.lapin().queue_declare(wire, options, arguments);
     let declared = ask(Doing::Declaring(&clock), declared).await;
     channel.close().await;
-    declared.map(drop)
+    declared?;
+    mark(connection, &clock).await
 }
 
-/// Whether the clock of a work queue is there. Purging it is a question that does not start it again.
-async fn clock_runs(connection: &Connection, work: &str) -> Result<bool> {
-    let clock = clock(work);
-    let wire = wire_name(connection, &clock)?;
-    let channel = connection.channel().await?;
-    let purged = channel
-        .lapin()
-        .queue_purge(wire, QueuePurgeOptions::default());
-    let purged = ask(Doing::Looking(&clock), purged).await;
-    channel.close().await;
-    match purged {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(false),
-        Err(error) => Err(error),
+/// Marks those queues that were created just now. Its client may not live until they are old.
+pub(crate) async fn mark_new(connection: &Connection, findings: &[Finding]) {
+    let is_new = |finding: &&Finding| finding.status == Status::Created;
+    let mut clocks = Vec::new();
+    for finding in findings.iter().filter(is_new) {
+        let queue = finding.item.name();
+        let Some(work) = work_queue_of(queue).filter(|work| is_markable(work, queue)) else {
+            continue;
+        };
+        let is_running = clocks.contains(&work);
+        let marked = async {
+            if !is_running {
+                start_clock(connection, work).await?;
+            }
+            mark(connection, queue).await
+        };
+        if let Err(error) = marked.await {
+            debug!(queue, %error, "the queue is not marked before it is old");
+            return;
+        }
+        clocks.push(work);
     }
+}
+
+/// Whether a queue of this name has a marker.
+pub(crate) fn is_markable(work: &str, queue: &str) -> bool {
+    waits_for(work, queue).is_some_and(|delay| delay <= MAX_DELAY) || queue == parking_queue(work)
 }
 
 /// Sets the marker of a queue that is old, or whose clock was started before.

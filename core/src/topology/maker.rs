@@ -4,7 +4,11 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
-use super::{DeadLetterProbes, Finding, Mode, Plan, Status, age_marker, apply};
+use super::{
+    DeadLetterProbes, Finding, Mode, Plan, Status,
+    age_marker::{self, Age},
+    apply,
+};
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Connection},
@@ -16,16 +20,14 @@ pub(crate) trait Make: Send + Sync + 'static {
     /// created something.
     fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Whether a queue is old by its marker. Waits until it is, if it is marked.
-    fn is_old(&self, work: &str, queue: &str) -> impl Future<Output = Result<bool>> + Send;
+    /// What the marker of a queue tells.
+    fn age(&self, work: &str, queue: &str) -> impl Future<Output = Result<Age>> + Send;
 
-    /// Sets the markers of these queues. If they are young, a clock is started before: that of the work queue. Returns those that could not be
-    /// set, and goes no further without the permission.
-    fn mark(
-        &self,
-        young_of: Option<&str>,
-        queues: Vec<String>,
-    ) -> impl Future<Output = Vec<(String, Error)>> + Send;
+    /// Sets the markers of these queues, which are old. Returns those that could not be set, and goes no further without the permission.
+    fn mark(&self, queues: Vec<String>) -> impl Future<Output = Vec<(String, Error)>> + Send;
+
+    /// Starts the clock of a work queue.
+    fn start_clock(&self, work: &str) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Creates queues on the broker.
@@ -64,36 +66,23 @@ async fn let_go(connection: Arc<Connection>) {
 }
 
 impl Make for Maker {
-    async fn is_old(&self, work: &str, queue: &str) -> Result<bool> {
+    async fn age(&self, work: &str, queue: &str) -> Result<Age> {
         let connection = self.connection().await?;
         let age = age_marker::age(&connection, work, queue).await;
         let_go(connection).await;
-        Ok(age? == age_marker::Age::Old)
+        age
     }
 
-    async fn mark(&self, young_of: Option<&str>, queues: Vec<String>) -> Vec<(String, Error)> {
+    async fn start_clock(&self, work: &str) -> Result<()> {
+        let connection = self.connection().await?;
+        let started = age_marker::start_clock(&connection, work).await;
+        let_go(connection).await;
+        started
+    }
+
+    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
         let mut unmarked = Vec::new();
         let mut connected = None;
-        if let Some(work) = young_of {
-            let started = match self.connection().await {
-                Ok(connection) => {
-                    let started = age_marker::start_clock(&connection, work).await;
-                    connected = Some(connection);
-                    started
-                }
-                Err(error) => Err(error),
-            };
-            // Without it, a marker would tell that they are old.
-            if let Err(error) = started {
-                if let Some(connection) = connected {
-                    let_go(connection).await;
-                }
-                return queues
-                    .into_iter()
-                    .map(|queue| (queue, error.duplicate()))
-                    .collect();
-            }
-        }
         for queue in queues {
             let connection = match connected.take() {
                 Some(connection) => Ok(connection),

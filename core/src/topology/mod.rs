@@ -43,7 +43,7 @@ pub(crate) use lacking::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, parking_queue, unreadable_queue, waiting_queue, work_queue_of,
+    QueueType, clock_queue, parking_queue, unreadable_queue, waiting_queue, work_queue_of,
 };
 pub(crate) use plan::{existing, name, parking as parking_item, unreadable, waits_for};
 #[cfg(test)]

@@ -336,6 +336,16 @@ pub fn unreadable_queue(queue: &str) -> String {
     format!("{queue}.unreadable")
 }
 
+/// How long a message would wait in the queue that is a clock, if it were a waiting queue: longer than any delay.
+const NO_DELAY: Duration = Duration::from_millis(80_000_000_000);
+
+/// The name of the queue that tells whether queues of `queue` are young: it expires two seconds after one was created (`core/PROTOCOL.md`,
+/// section 2). No message is ever in it.
+#[must_use]
+pub fn clock_queue(queue: &str) -> String {
+    waiting_queue(queue, NO_DELAY)
+}
+
 /// The work queue that a queue of retryrmq's belongs to, by its name: `orders` for `orders.parked`, `orders.unreadable` and `orders.retry.1000`.
 /// `None` for other names.
 #[must_use]

@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -24,16 +24,17 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::{debug, warn};
 
 use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
+    age_marker::{Age, is_markable},
     delayed_exchange::{exchange, exchange_and_binding},
     maker::{Make, Maker},
     patience::Patience,
-    plan::{self, HANDOVER_QUEUE, parking_queue, waiting_queue, waits_for},
+    plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
     queue_age::QueueAge,
     substitute::substitute,
 };
@@ -62,6 +63,8 @@ struct Inner<M> {
     /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.
     unseen: Mutex<Unmarked>,
     unmarked: Mutex<Unmarked>,
+    /// The broker refuses the clock for new queues.
+    no_clock: AtomicBool,
 }
 
 /// Queues without a marker, whatever their age: the user lacks a permission, or other exchanges have their names.
@@ -88,8 +91,11 @@ impl Unmarked {
     }
 }
 
-/// How often it is asked whether somebody may mark a young queue.
+/// How often it is asked whether a queue is still young, and whether it can be marked.
 const SHORT: Duration = Duration::from_millis(200);
+
+/// How often a clock is looked at. Each answer that it runs closes a channel.
+const TICK: Duration = Duration::from_millis(500);
 
 /// What is known of one queue.
 enum Place {
@@ -97,8 +103,6 @@ enum Place {
         age: QueueAge<Instant>,
         losses: u64,
         look: Look,
-        /// Whether nobody can have marked it yet: it was created just now.
-        is_new: bool,
         /// Whether somebody will mark it when it is old.
         is_to_be_marked: bool,
     },
@@ -189,6 +193,7 @@ impl<M: Make> Waits<M> {
             permits: Semaphore::new(AT_A_TIME),
             unseen: Mutex::default(),
             unmarked: Mutex::default(),
+            no_clock: AtomicBool::default(),
         }))
     }
 
@@ -239,21 +244,26 @@ impl<M: Make> Waits<M> {
     /// Waits until a copy should be sent to the queue `name`, which exists.
     ///
     /// # Errors
-    /// [`ErrorKind::ConnectionLost`] if a connection was lost meanwhile: the original comes again.
+    /// [`ErrorKind::ConnectionLost`] if a connection was lost meanwhile, or the queue was: the original comes again, or the copy is tried again.
     pub(crate) async fn until_safe(&self, name: &str) -> Result<()> {
-        let losses = self.0.losses();
-        let now = Instant::now();
-        while let Some(safe) = self.told_by_marker(name, now).await
-            && safe > Instant::now()
-            && self.0.is_to_wait_for(name)
-        {
-            sleep_until(safe.min(Instant::now() + SHORT)).await;
+        let (losses, now) = (self.0.losses(), Instant::now());
+        loop {
+            if self.0.losses() != losses || self.0.known(name).is_none() {
+                let why = format!("the connection was lost while the queue `{name}` was young");
+                return Err(Error::new(ErrorKind::ConnectionLost, why));
+            }
+            match self.told_by_marker(name, now).await {
+                Some(safe) if safe > Instant::now() && self.0.is_to_wait_for(name) => {
+                    sleep_until(safe.min(Instant::now() + SHORT)).await;
+                }
+                _ => return Ok(()),
+            }
         }
-        if self.0.losses() == losses {
-            return Ok(());
-        }
-        let why = format!("the connection was lost while the queue `{name}` was young");
-        Err(Error::new(ErrorKind::ConnectionLost, why))
+    }
+
+    /// How often a connection was lost and made again: what waits for a queue since another number of them belongs to an earlier session.
+    pub(crate) fn losses(&self) -> u64 {
+        self.0.losses()
     }
 
     /// Whether messages in a queue of this name may be lost while it is young.
@@ -321,9 +331,9 @@ impl<M: Make> Waits<M> {
         };
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         tokio::spawn(async move {
-            let is_old = inner.maker.is_old(&inner.queue, &name).await;
-            let is_unmarked = is_old.as_ref().is_ok_and(|is_old| !is_old);
-            inner.looked(&name, &told, is_old);
+            let age = inner.age_by_marker(&name).await;
+            let is_unmarked = matches!(age, Ok(Age::Unknown));
+            inner.looked(&name, &told, age.map(|age| age == Age::Old));
             told.send_replace(true);
             if is_unmarked {
                 inner.mark_young(vec![name]).await;
@@ -348,14 +358,8 @@ impl<M: Make> Waits<M> {
         self.0.asked(name).is_some()
     }
 
-    /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has. New ones
-    /// are marked at once, with a clock: this client may not live for as long.
+    /// Marks the queues that are known now, as soon as they are old. A connection that lives until then shows that the broker has.
     pub(crate) fn mark_when_old(&self, connection: &Arc<Connection>) {
-        let new = self.0.take_new();
-        if !new.is_empty() {
-            let inner = Arc::clone(&self.0);
-            tokio::spawn(async move { inner.mark_young(new).await });
-        }
         let names = self.0.to_be_marked();
         if names.is_empty() {
             return;
@@ -504,6 +508,7 @@ impl<M: Make> Inner<M> {
         let losses = self.losses();
         let made = self.maker.make(self.plan(name), self.mode(name)).await;
         drop(permit);
+        let is_new = matches!(made, Ok(true));
         let answer = {
             let mut places = self.places();
             let before = match places.remove(name) {
@@ -517,7 +522,6 @@ impl<M: Make> Inner<M> {
                         age,
                         losses,
                         look: if is_new { Look::Answered } else { Look::Open },
-                        is_new,
                         is_to_be_marked: false,
                     };
                     places.insert(name.to_owned(), known);
@@ -534,6 +538,9 @@ impl<M: Make> Inner<M> {
             }
         };
         told.send_replace(Some(answer));
+        if is_new {
+            self.mark_young(vec![name.to_owned()]).await;
+        }
     }
 
     fn plan(&self, name: &str) -> Plan {
@@ -562,19 +569,20 @@ impl<M: Make> Inner<M> {
             age: QueueAge::found(Instant::now()),
             losses: self.losses(),
             look: if is_new { Look::Answered } else { Look::Open },
-            is_new,
             is_to_be_marked: false,
         }
     }
 
     /// Whether a queue of this name has a marker when it is old.
     fn is_markable(&self, name: &str) -> bool {
-        waits_for(&self.queue, name).is_some() || name == parking_queue(&self.queue)
+        is_markable(&self.queue, name)
     }
 
     /// Whether a queue that is young will be old for each client soon, because it can be marked.
     fn is_to_wait_for(&self, name: &str) -> bool {
-        self.may_mark(name, &lock(&self.unmarked)) && !lock(&self.unseen).has(name)
+        self.may_mark(name, &lock(&self.unmarked))
+            && !lock(&self.unseen).has(name)
+            && !self.no_clock.load(Ordering::Relaxed)
     }
 
     fn may_mark(&self, name: &str, unmarked: &Unmarked) -> bool {
@@ -631,30 +639,32 @@ impl<M: Make> Inner<M> {
         names
     }
 
-    /// The queues that were created by this client, and that nobody has marked yet.
-    fn take_new(&self) -> Vec<String> {
-        let (now, unmarked) = (self.losses(), lock(&self.unmarked));
-        let mut names = Vec::new();
-        for (name, place) in self.places().iter_mut() {
-            if let Place::Known { losses, is_new, .. } = place
-                && *losses == now
-                && self.may_mark(name, &unmarked)
-                && std::mem::take(is_new)
-            {
-                names.push(name.clone());
-            }
-        }
-        names
-    }
-
     /// Marks queues that are young.
     async fn mark_young(&self, mut names: Vec<String>) {
-        {
-            let unmarked = lock(&self.unmarked);
-            names.retain(|name| self.may_mark(name, &unmarked));
+        names.retain(|name| self.is_to_wait_for(name));
+        if names.is_empty() {
+            return;
         }
-        if !names.is_empty() {
-            self.refused_to_mark(self.maker.mark(Some(&self.queue), names).await);
+        // Without it, a marker would tell that they are old.
+        match self.maker.start_clock(&self.queue).await {
+            Ok(()) => self.refused_to_mark(self.maker.mark(names).await),
+            Err(error) => {
+                let lasts = matches!(error.kind(), ErrorKind::AccessRefused | ErrorKind::Mismatch);
+                self.no_clock.fetch_or(lasts, Ordering::Relaxed);
+                debug!(queue = self.queue, %error, "queues cannot be marked before they are old");
+            }
+        }
+    }
+
+    /// What the marker of a queue tells. If it is young, it is asked again until that would be too late.
+    async fn age_by_marker(&self, name: &str) -> Result<Age> {
+        let began = Instant::now();
+        loop {
+            let age = self.maker.age(&self.queue, name).await?;
+            if age != Age::Young || began.elapsed() >= SAFE_AGE {
+                return Ok(age);
+            }
+            sleep(TICK).await;
         }
     }
 
@@ -683,7 +693,7 @@ impl<M: Make> Inner<M> {
         if old.is_empty() {
             return;
         }
-        self.refused_to_mark(self.maker.mark(None, old).await);
+        self.refused_to_mark(self.maker.mark(old).await);
     }
 
     fn known(&self, name: &str) -> Option<Instant> {

@@ -12,7 +12,11 @@ use crate::{
     Client, Error, ErrorKind, Event, Plan, Result,
     amqp10::{Failure, Found, Link, Message},
     connection::{Connection, Session10},
-    topology::{SAFE_AGE, age_marker, unreadable, unreadable_queue},
+    topology::{
+        SAFE_AGE,
+        age_marker::{self, Age},
+        unreadable, unreadable_queue,
+    },
 };
 
 /// How many messages the broker sends at a time.
@@ -422,7 +426,8 @@ impl Mover<'_> {
         let is_marked = if self.is_safe || !self.declares {
             None
         } else {
-            age_marker::is_marked(self.connection, &self.to).await.ok()
+            let age = age_marker::age(self.connection, self.work, &self.to).await;
+            age.ok().map(|age| age == Age::Old)
         };
         let link = in_time(&self.to, reading.session.publish_to(&self.to)).await?;
         if !std::mem::replace(&mut self.is_safe, true) && is_marked != Some(true) {

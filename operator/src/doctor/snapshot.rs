@@ -21,6 +21,15 @@ pub struct Names {
     pub parking_queue: fn(&str) -> String,
     /// The queue of a work queue for messages that AMQP 0-9-1 cannot carry.
     pub unreadable_queue: fn(&str) -> String,
+    /// The queue that tells for two seconds that a work queue has new queues.
+    pub clock_queue: fn(&str) -> String,
+}
+
+impl Names {
+    /// Whether a queue of this name is a clock, which goes by itself.
+    fn is_clock(&self, name: &str) -> bool {
+        (self.work_queue_of)(name).is_some_and(|work| (self.clock_queue)(work) == name)
+    }
 }
 
 /// What a queue is to retryrmq, by its name.
@@ -114,7 +123,8 @@ impl Snapshot {
     ) -> Result<Self, Error> {
         let overview = management.overview().await?;
         let mut unknown = Vec::new();
-        let queues = management.queues(vhost).await?;
+        let mut queues = management.queues(vhost).await?;
+        queues.retain(|name, _| !names.is_clock(name));
         let policies = management.policies(vhost, Scope::Users).await?;
         let operator_policies = match management.policies(vhost, Scope::Operators).await {
             Ok(all) => all,
@@ -457,6 +467,7 @@ pub(crate) mod tests {
                 work_queue_of,
                 parking_queue: |work| format!("{work}.parked"),
                 unreadable_queue: |work| format!("{work}.unreadable"),
+                clock_queue: |work| format!("{work}.retry.80000000000"),
             },
             effective: queues
                 .values()

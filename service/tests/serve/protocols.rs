@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use retryrmq::{Client, DIRECT_REPLY_TO, Message, Strategy};
 use retryrmq_harness::{
-    Amqp, Amqp10, Broker, Message10, QueueType, Version, Vhost, eventually,
+    Amqp, Amqp10, Broker, Message10, Policy, QueueType, Value10, Version, Vhost, eventually,
     lapin::types::AMQPValue, on_every_broker_where,
 };
+use serde_json::json;
 
 use crate::{
     delayed::{POLICY, shop},
@@ -208,6 +209,41 @@ async fn what_cannot_be_delivered_is_set_aside_and_all_other_queues_are_served()
         is_set_aside(&amqp, "retryrmq.intake.unreadable").await;
         is_set_aside(&amqp, "retryrmq.delayed.unreadable").await;
         assert_eq!(amqp.depth("retryrmq.intake").await, Some(0));
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+/// A publisher can send what neither AMQP 0-9-1 nor AMQP 1.0 can carry.
+#[tokio::test]
+async fn what_nobody_can_move_stops_the_intake_until_a_policy_removes_it() {
+    on_every_broker_where(speaks_1_0, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let file = policy("[defaults]\nretry = \"list(100ms)\"\n");
+        let replica = Replica::start(&vhost, Some(file.path())).await;
+        declare(&amqp, "other", QueueType::Quorum, true).await;
+        let null = Value10::symbol("x-null");
+        let neither = bomb("neither").annotation(null, Value10::Null);
+        let mut publisher = Amqp10::connect(&vhost).await;
+        publisher.publish("/queues/retryrmq.intake", &neither).await;
+        replica.says("remove it with a policy").await;
+        let (status, why) = replica.page("/readyz").await;
+        assert!(
+            status == 503 && why.contains("retryrmq.intake"),
+            "{status} {why}"
+        );
+        let none = json!({ "max-length": 0, "overflow": "drop-head" });
+        let none = Policy::new(r"^retryrmq\.intake$", none);
+        vhost.put_policy("remove", &none).await.unwrap();
+        eventually(PATIENCE, "the message is removed", || async {
+            amqp.depth(INTAKE_PARKED).await == Some(1)
+        })
+        .await;
+        let management = broker.management();
+        let cleared = management.delete_policy(vhost.name(), "remove");
+        cleared.await.unwrap();
+        other_queue_is_served(&vhost, &amqp).await;
         assert!(replica.end().await.success());
     })
     .await;

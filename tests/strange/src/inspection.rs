@@ -2,7 +2,7 @@
 
 use crate::place::Place;
 use crate::{PATIENCE, Setting};
-use retryrmq::{MINUTE, parking_queue, unreadable_queue, work_queue_of};
+use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
 use retryrmq_operator::doctor::{Names, Snapshot, examine};
 use retryrmq_operator::management::{Address, Management};
@@ -12,6 +12,7 @@ const NAMES: Names = Names {
     work_queue_of,
     parking_queue,
     unreadable_queue,
+    clock_queue,
 };
 
 /// Codes, and what they are about.

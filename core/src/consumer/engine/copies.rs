@@ -10,7 +10,7 @@ use super::{
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},
 };
-use crate::{Error, ErrorKind, Result, retry::is_near_its_limit, telemetry::Event};
+use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ impl Engine {
         }
         let copy = Box::new(copying.copy.clone());
         // Its consumer may be killed while the copy waits, and in the end the broker would drop the message.
-        let at_once = is_near_its_limit(&entry.received.state);
+        let at_once = must_be_copied_now(&entry.received.state);
         if !entry.takes_its_place && self.drain.is_none() {
             self.ways.push_back((now.at + LONGEST_WAY, token));
         }

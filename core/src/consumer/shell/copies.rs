@@ -30,8 +30,11 @@ pub(super) struct Copies {
     /// Copies that are not answered yet. A copy that was not sent yet is published only while it is in here.
     under_way: HashMap<Token, Arc<()>>,
     /// Copies whose queue does not exist, or is no safe place yet. Those for one queue are published together, in order.
-    waiting: Arc<Mutex<HashMap<String, Vec<Waiting>>>>,
+    waiting: Arc<Mutex<WaitingCopies>>,
 }
+
+/// Copies by their queue, and by how often a connection was lost before: those of an earlier session are not sent.
+type WaitingCopies = HashMap<(String, u64), Vec<Waiting>>;
 
 /// A copy that was not sent yet.
 struct Waiting {
@@ -110,25 +113,20 @@ impl Copies {
     }
 
     fn wait(&self, target: String, one: Waiting) {
+        let key = (target, self.sender.waits.losses());
         let mut waiting = lock(&self.waiting);
-        let is_first = !waiting.contains_key(&target);
-        waiting.entry(target.clone()).or_default().push(one);
+        let is_first = !waiting.contains_key(&key);
+        waiting.entry(key.clone()).or_default().push(one);
         if !is_first {
             return;
         }
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
         tokio::spawn(async move {
-            let mut ready = sender.exists(&target).await;
-            if ready.is_ok() {
-                // They come from messages that the broker may drop before.
-                for one in take(&waiting, &target, |one| one.at_once) {
-                    sender.send(one);
-                }
-                ready = sender.waits.until_safe(&target).await;
-            }
+            let urgent = || take(&waiting, &key, |one| one.at_once);
+            let ready = sender.is_ready(&key.0, urgent).await;
             // Whoever comes next is sent behind them.
             let mut waiting = lock(&waiting);
-            for one in waiting.remove(&target).unwrap_or_default() {
+            for one in waiting.remove(&key).unwrap_or_default() {
                 match &ready {
                     Ok(()) => sender.send(one),
                     Err(error) => sender.refuse(one.token, error.duplicate()),
@@ -156,18 +154,29 @@ impl Copies {
 }
 
 impl Sender {
-    /// Makes sure that a queue exists.
+    /// Makes sure that a queue exists, sends copies that cannot wait for longer, and waits until the queue is a safe place.
     ///
     /// # Errors
-    /// Those of [`Waits::ensure`].
-    async fn exists(&self, target: &str) -> Result<()> {
+    /// Those of [`Waits::ensure`] and [`Waits::until_safe`], and [`ErrorKind::ConnectionLost`] if the connection of the originals is gone.
+    async fn is_ready(&self, target: &str, urgent: impl Fn() -> Vec<Waiting>) -> Result<()> {
         let Self { client, waits, .. } = self;
+        let lost = || {
+            let why = format!("the connection was lost before the queue `{target}` was ready");
+            Error::new(ErrorKind::ConnectionLost, why)
+        };
+        let connection = client.consuming_now().ok_or_else(lost)?;
         waits.ensure(target).await?;
         waits.look_for_marker(target);
-        if let Some(connection) = client.consuming_now() {
-            waits.mark_when_old(&connection);
+        waits.mark_when_old(&connection);
+        for one in urgent() {
+            self.send(one);
         }
-        Ok(())
+        waits.until_safe(target).await?;
+        if connection.is_open() {
+            Ok(())
+        } else {
+            Err(lost())
+        }
     }
 
     fn send(&self, one: Waiting) {
@@ -266,12 +275,12 @@ fn job(copy: Copy, body: Body, done: Done) -> Result<Job> {
 
 /// Takes those copies to this queue that are so. The others go on waiting.
 fn take(
-    waiting: &Mutex<HashMap<String, Vec<Waiting>>>,
-    target: &str,
+    waiting: &Mutex<WaitingCopies>,
+    key: &(String, u64),
     is_so: impl Fn(&Waiting) -> bool,
 ) -> Vec<Waiting> {
     let mut waiting = lock(waiting);
-    let Some(all) = waiting.get_mut(target) else {
+    let Some(all) = waiting.get_mut(key) else {
         return Vec::new();
     };
     let (taken, others) = std::mem::take(all).into_iter().partition(is_so);

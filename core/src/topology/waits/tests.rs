@@ -19,7 +19,7 @@ struct Broker {
     speak: Notify,
     looked: Mutex<Vec<String>>,
     marked: Mutex<HashSet<String>>,
-    timed: Mutex<HashSet<String>>,
+    clock: AtomicBool,
     slowness: Mutex<Duration>,
     busy: AtomicUsize,
     busiest: AtomicUsize,
@@ -45,24 +45,28 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn is_old(&self, _: &str, queue: &str) -> Result<bool> {
+    async fn age(&self, _: &str, queue: &str) -> Result<Age> {
         self.looked.lock().unwrap().push(queue.to_owned());
         let slowness = *self.slowness.lock().unwrap();
         tokio::time::sleep(slowness).await;
         match self.refused.lock().unwrap().get(&marker_of(queue)) {
             Some(why) => Err(Error::new(*why, format!("no marker of {queue}"))),
-            None => Ok(self.marked.lock().unwrap().contains(queue)),
+            None if self.marked.lock().unwrap().contains(queue) => Ok(Age::Old),
+            None => Ok(Age::Unknown),
         }
     }
 
-    async fn mark(&self, young_of: Option<&str>, queues: Vec<String>) -> Vec<(String, Error)> {
-        let marked = if young_of.is_some() {
-            &self.timed
-        } else {
-            &self.marked
-        };
-        marked.lock().unwrap().extend(queues);
+    async fn mark(&self, queues: Vec<String>) -> Vec<(String, Error)> {
+        // With a clock, the marker of a young queue does not tell that it is old.
+        if !self.clock.load(Ordering::Relaxed) {
+            self.marked.lock().unwrap().extend(queues);
+        }
         Vec::new()
+    }
+
+    async fn start_clock(&self, _: &str) -> Result<()> {
+        self.clock.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn make(&self, plan: Plan, _: Mode) -> Result<bool> {
@@ -223,6 +227,40 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         Some(sent + SAFE_AGE)
     );
     assert_eq!(sent.elapsed(), SAFE_AGE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
+    let began = Instant::now();
+    let Stage { waits, losses, .. } = stage(Patience::Publisher);
+    waits.note(&[found(RUNG, Status::Created)]);
+    assert!(!waits.is_safe(RUNG));
+    waits.until_safe(RUNG).await.unwrap();
+    assert_eq!(began.elapsed(), SAFE_AGE);
+    assert!(waits.is_safe(RUNG));
+    let events: [&dyn Fn(); 2] = [&|| waits.forget(RUNG), &|| {
+        losses.fetch_add(1, Ordering::Relaxed);
+    }];
+    for event in events {
+        waits.note(&[found(RUNG, Status::Created)]);
+        let waiting = {
+            let waits = Arc::clone(&waits);
+            tokio::spawn(async move { waits.until_safe(RUNG).await })
+        };
+        tokio::task::yield_now().await;
+        event();
+        let error = waiting.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionLost);
+        assert!(error.is_transient());
+    }
+    // Without the permission for markers it would be of no use.
+    let Stage { waits, broker, .. } = stage(Patience::Publisher);
+    broker.refuses(&marker_of(RUNG), ErrorKind::AccessRefused);
+    waits.note(&[found(RUNG, Status::Present)]);
+    waits.look_for_marker(RUNG);
+    waits.until_safe(RUNG).await.unwrap();
+    assert!(waits.is_safe(RUNG));
+    assert_eq!(waits.matures(RUNG), waits.safe_from(RUNG));
 }
 
 #[tokio::test(start_paused = true)]

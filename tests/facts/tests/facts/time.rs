@@ -86,6 +86,30 @@ async fn a_queue_expires_although_it_is_purged_again_and_again() {
     .await;
 }
 
+/// Fact 95. The core takes a queue for old when the marker of such a queue is not bound any more.
+#[tokio::test]
+async fn a_queue_expires_although_its_marker_is_asked_for_again_and_again() {
+    const EXPIRES: Duration = Duration::from_secs(2);
+    on_every_broker(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        let expires = table([("x-expires", int(2_000))]);
+        amqp.declare_with("clock", QueueType::Classic, expires)
+            .await;
+        let declared = Instant::now();
+        mark(&amqp, "clock").await;
+        eventually(PATIENCE, "its marker goes with it", || async {
+            declare_marker(&amqp, "clock").await.unwrap();
+            let deleted = delete_unbound_marker(&amqp, "clock").await;
+            deleted.map_err(|why| why.to_string())
+        })
+        .await;
+        assert!(declared.elapsed() >= EXPIRES, "{broker}");
+        assert_eq!(amqp.depth("clock").await, None, "{broker}");
+    })
+    .await;
+}
+
 /// Fact 15.
 #[tokio::test]
 async fn a_queues_time_may_be_zero_to_ten_years() {

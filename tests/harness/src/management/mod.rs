@@ -55,12 +55,12 @@ impl Management {
         }
     }
 
-    /// All queues of a vhost, but for the clocks of new queues (`<queue>.retry.0`), which go by themselves two seconds later.
+    /// All queues of a vhost, but for the clocks of new queues (`<queue>.retry.80000000000`), which go by themselves two seconds later.
     pub async fn queues(&self, vhost: &str) -> Result<Vec<QueueInfo>, ManagementError> {
         let all = self.get(format!("queues/{}", segment(vhost))).await?;
         let all = rows(all).into_iter().map(QueueInfo::from);
         Ok(all
-            .filter(|queue| !queue.name().ends_with(".retry.0"))
+            .filter(|queue| !queue.name().ends_with(".retry.80000000000"))
             .collect())
     }
 
