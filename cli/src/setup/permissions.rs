@@ -66,6 +66,8 @@ impl Grant {
         self.read.insert(family.clone());
         self.write.insert(permission_for(DEFAULT_EXCHANGE));
         if declares {
+            // To mark waiting and parking queues.
+            self.write.insert(family.clone());
             self.configure.insert(family);
         }
         if strategy == Strategy::DelayedExchange {

@@ -188,7 +188,7 @@ impl Consumer {
         self
     }
 
-    /// Allows a queue whose name is reserved for waiting and parking queues: `*.parked` or `*.retry.<number>`. Off by default: such a name
+    /// Allows a queue whose name is reserved for the queues of another one: `*.parked`, `*.unreadable` or `*.retry.<number>`. Off by default: such a name
     /// is refused, because handling parked messages as new ones would acknowledge them, and waiting messages would not wait. To look at
     /// parked messages or replay them, use [`Client::parked`].
     pub fn reserved_name(mut self, reserved_name: bool) -> Self {

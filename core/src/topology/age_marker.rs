@@ -20,7 +20,6 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, Doing, OpenChannel, ask},
-    retry::MAX_DELAY,
 };
 use lapin::{
     ExchangeKind,
@@ -29,6 +28,7 @@ use lapin::{
     },
     types::{AMQPValue, FieldTable, ShortString},
 };
+use tokio::time::timeout;
 use tracing::debug;
 
 /// Longer names that are not ASCII cost the connection in some refusals.
@@ -103,33 +103,46 @@ pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<(
     mark(connection, &clock).await
 }
 
-/// Marks those queues that were created just now. Its client may not live until they are old.
+/// Marks those queues that were created just now. Its client may not live until they are old. When they are, there is no need for it any more.
 pub(crate) async fn mark_new(connection: &Connection, findings: &[Finding]) {
-    let is_new = |finding: &&Finding| finding.status == Status::Created;
+    let marked = timeout(SAFE_AGE, mark_each(connection, findings)).await;
+    if let Ok(Err(error)) = marked {
+        debug!(%error, "queues are not marked before they are old");
+    }
+}
+
+/// # Errors
+/// Those of [`start_clock`], and [`ErrorKind::AccessRefused`].
+async fn mark_each(connection: &Connection, findings: &[Finding]) -> Result<()> {
+    let is_new =
+        |finding: &&Finding| finding.status == Status::Created && !finding.item.is_work_queue();
     let mut clocks = Vec::new();
     for finding in findings.iter().filter(is_new) {
         let queue = finding.item.name();
         let Some(work) = work_queue_of(queue).filter(|work| is_markable(work, queue)) else {
             continue;
         };
-        let is_running = clocks.contains(&work);
-        let marked = async {
-            if !is_running {
-                start_clock(connection, work).await?;
-            }
-            mark(connection, queue).await
-        };
-        if let Err(error) = marked.await {
-            debug!(queue, %error, "the queue is not marked before it is old");
-            return;
+        if !clocks.contains(&work) {
+            start_clock(connection, work).await?;
+            clocks.push(work);
         }
-        clocks.push(work);
+        match mark(connection, queue).await {
+            // An exchange of its name is somebody else's, or somebody else looks at the same time.
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::Mismatch | ErrorKind::QueueNotFound) =>
+            {
+                return Err(error);
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
-/// Whether a queue of this name has a marker.
+/// Whether a queue of this name has a marker that tells how old it is.
 pub(crate) fn is_markable(work: &str, queue: &str) -> bool {
-    waits_for(work, queue).is_some_and(|delay| delay <= MAX_DELAY) || queue == parking_queue(work)
+    let waits = waits_for(work, queue).is_some() && queue != clock_queue(work);
+    waits || queue == parking_queue(work)
 }
 
 /// Sets the marker of a queue that is old, or whose clock was started before.
@@ -194,4 +207,24 @@ async fn delete_if_unbound(channel: &OpenChannel, wire: ShortString, queue: &str
 /// Whether an exchange was not deleted because it is bound: `PRECONDITION_FAILED - exchange 'q' in vhost '/' in use`.
 fn is_in_use(error: &Error) -> bool {
     error.kind() == ErrorKind::Broker && error.to_string().ends_with("' in use")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MAX_DELAY, rung, topology::waiting_queue};
+
+    #[test]
+    fn every_queue_that_a_message_can_wait_in_has_a_marker() {
+        for delay in [1, 1_000, 31_536_000_000].map(std::time::Duration::from_millis) {
+            assert!(is_markable("orders", &waiting_queue("orders", delay)));
+        }
+        let longest = rung(MAX_DELAY);
+        assert!(longest >= MAX_DELAY);
+        assert!(is_markable("orders", &waiting_queue("orders", longest)));
+        assert!(is_markable("orders", "orders.parked"));
+        for other in ["orders", "orders.unreadable", &clock_queue("orders")] {
+            assert!(!is_markable("orders", other), "{other}");
+        }
+    }
 }

@@ -1,8 +1,14 @@
 //! Creates queues, and an exchange, on first use, on one connection for all that are asked for at the same time.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use tokio::sync::Mutex;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, sleep},
+};
 
 use super::{
     DeadLetterProbes, Finding, Mode, Plan, Status,
@@ -14,14 +20,22 @@ use crate::{
     connection::{Addresses, Connection},
 };
 
+/// How often a clock is looked at. Each answer that it runs closes two channels.
+const TICK: Duration = Duration::from_millis(500);
+
 /// Looks for a place of copies, and creates it.
 pub(crate) trait Make: Send + Sync + 'static {
     /// Looks for a queue, or for an exchange and its binding, and creates what is missing if the mode allows that. Returns whether it
     /// created something.
     fn make(&self, plan: Plan, mode: Mode) -> impl Future<Output = Result<bool>> + Send;
 
-    /// What the marker of a queue tells.
-    fn age(&self, work: &str, queue: &str) -> impl Future<Output = Result<Age>> + Send;
+    /// What the marker of a queue tells. If its clock runs, it is asked again until the queue is old, for so long.
+    fn age(
+        &self,
+        work: &str,
+        queue: &str,
+        longest: Duration,
+    ) -> impl Future<Output = Result<Age>> + Send;
 
     /// Sets the markers of these queues, which are old. Returns those that could not be set, and goes no further without the permission.
     fn mark(&self, queues: Vec<String>) -> impl Future<Output = Vec<(String, Error)>> + Send;
@@ -66,9 +80,13 @@ async fn let_go(connection: Arc<Connection>) {
 }
 
 impl Make for Maker {
-    async fn age(&self, work: &str, queue: &str) -> Result<Age> {
-        let connection = self.connection().await?;
-        let age = age_marker::age(&connection, work, queue).await;
+    async fn age(&self, work: &str, queue: &str, longest: Duration) -> Result<Age> {
+        let (began, connection) = (Instant::now(), self.connection().await?);
+        let mut age = age_marker::age(&connection, work, queue).await;
+        while matches!(age, Ok(Age::Young)) && began.elapsed() < longest {
+            sleep(TICK).await;
+            age = age_marker::age(&connection, work, queue).await;
+        }
         let_go(connection).await;
         age
     }

@@ -24,7 +24,7 @@ use std::{
 use lapin::{BasicProperties, types::ShortString};
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, sleep, sleep_until, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, warn};
 
@@ -93,9 +93,6 @@ impl Unmarked {
 
 /// How often it is asked whether a queue is still young, and whether it can be marked.
 const SHORT: Duration = Duration::from_millis(200);
-
-/// How often a clock is looked at. Each answer that it runs closes a channel.
-const TICK: Duration = Duration::from_millis(500);
 
 /// What is known of one queue.
 enum Place {
@@ -331,7 +328,7 @@ impl<M: Make> Waits<M> {
         };
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         tokio::spawn(async move {
-            let age = inner.age_by_marker(&name).await;
+            let age = inner.maker.age(&inner.queue, &name, SAFE_AGE).await;
             let is_unmarked = matches!(age, Ok(Age::Unknown));
             inner.looked(&name, &told, age.map(|age| age == Age::Old));
             told.send_replace(true);
@@ -653,18 +650,6 @@ impl<M: Make> Inner<M> {
                 self.no_clock.fetch_or(lasts, Ordering::Relaxed);
                 debug!(queue = self.queue, %error, "queues cannot be marked before they are old");
             }
-        }
-    }
-
-    /// What the marker of a queue tells. If it is young, it is asked again until that would be too late.
-    async fn age_by_marker(&self, name: &str) -> Result<Age> {
-        let began = Instant::now();
-        loop {
-            let age = self.maker.age(&self.queue, name).await?;
-            if age != Age::Young || began.elapsed() >= SAFE_AGE {
-                return Ok(age);
-            }
-            sleep(TICK).await;
         }
     }
 

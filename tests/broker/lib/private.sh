@@ -216,10 +216,9 @@ private_erl_call() { # VERSION N EXPRESSION
 # Prints the value of an Erlang expression, as `rabbitmqctl eval` does. A busy machine may be too late for the handshake of erl_call: then the
 # expression was not evaluated, and is tried again.
 private_eval() { # VERSION N EXPRESSION
-    local answer attempt
-    for attempt in 1 2 3 4 5; do
-        answer=$(private_erl_call "$@" 2>&1) && break
-        [[ $answer == *'failed to connect to node'* && $attempt != 5 ]] || die "node $2 of $1 does not answer: $answer"
+    local answer deadline=$((SECONDS + 60))
+    until answer=$(private_erl_call "$@" 2>&1); do
+        [[ $answer == *'failed to connect to node'* ]] && ((SECONDS < deadline)) || die "node $2 of $1 does not answer: $answer"
         sleep 1
     done
     case $answer in

@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashMap,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
+use futures_util::FutureExt;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
@@ -123,7 +125,12 @@ impl Copies {
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
         tokio::spawn(async move {
             let urgent = || take(&waiting, &key, |one| one.at_once);
-            let ready = sender.is_ready(&key.0, urgent).await;
+            // Whatever happens, others must not wait behind these for ever.
+            let ready = AssertUnwindSafe(sender.is_ready(&key.0, urgent)).catch_unwind();
+            let ready = ready.await.unwrap_or_else(|_| {
+                let why = "waiting for a queue panicked, which is a bug in retryrmq";
+                Err(Error::new(ErrorKind::ConnectionLost, why))
+            });
             // Whoever comes next is sent behind them.
             let mut waiting = lock(&waiting);
             for one in waiting.remove(&key).unwrap_or_default() {
@@ -166,6 +173,9 @@ impl Sender {
         };
         let connection = client.consuming_now().ok_or_else(lost)?;
         waits.ensure(target).await?;
+        if !connection.is_open() {
+            return Err(lost());
+        }
         waits.look_for_marker(target);
         waits.mark_when_old(&connection);
         for one in urgent() {

@@ -45,7 +45,7 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn age(&self, _: &str, queue: &str) -> Result<Age> {
+    async fn age(&self, _: &str, queue: &str, _: Duration) -> Result<Age> {
         self.looked.lock().unwrap().push(queue.to_owned());
         let slowness = *self.slowness.lock().unwrap();
         tokio::time::sleep(slowness).await;
