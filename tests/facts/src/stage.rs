@@ -9,8 +9,9 @@ use retryrmq_harness::{Amqp, QueueType, eventually};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long anything may take on a busy machine before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take on a busy machine before a test gives up. RabbitMQ sends a dead letter again after three minutes if the first try
+/// was not confirmed in time.
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The arguments of a queue that dead-letters to another one by name.
 pub fn dead_letters_to(queue: &str) -> Vec<(&'static str, AMQPValue)> {
