@@ -70,11 +70,15 @@ pub(crate) enum Admission {
     Park(ParkReason),
 }
 
+fn counted_by_queue(state: &RetryState) -> u32 {
+    state.crashes.saturating_sub(state.own_crashes)
+}
+
 /// Whether the queue has counted so many deliveries of a message that each further one may be the last. A classic queue counts none, and
 /// passes on any count that a message came with.
 #[must_use]
 pub(crate) fn is_near_its_limit(state: &RetryState) -> bool {
-    state.crashes.saturating_sub(state.own_crashes) >= MOST_COUNTED_BY_QUEUE
+    counted_by_queue(state) >= MOST_COUNTED_BY_QUEUE
 }
 
 /// Deliveries that a queue may count of a message that is kept without a copy of it. A delivery limit of 1 cannot be met in any way.
@@ -84,7 +88,7 @@ const MOST_COUNTED_WITHOUT_A_COPY: u32 = 1;
 /// end the broker would drop the message.
 #[must_use]
 pub(crate) fn must_be_copied_now(state: &RetryState) -> bool {
-    state.crashes.saturating_sub(state.own_crashes) > MOST_COUNTED_WITHOUT_A_COPY
+    counted_by_queue(state) > MOST_COUNTED_WITHOUT_A_COPY
 }
 
 /// Whether a message may run.

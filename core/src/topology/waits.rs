@@ -263,15 +263,11 @@ impl<M: Make> Waits<M> {
         self.0.losses()
     }
 
-    /// Whether messages in a queue of this name may be lost while it is young.
-    fn can_be_young(&self, name: &str) -> bool {
-        self.0.is_markable(name) || name == HANDOVER_QUEUE
-    }
-
     /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
     /// is neither a waiting nor the parking queue, such as the work queue itself.
     pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
-        self.can_be_young(name).then(|| {
+        let is_ours = self.0.is_markable(name) || name == HANDOVER_QUEUE;
+        is_ours.then(|| {
             self.safe_from(name)
                 .unwrap_or_else(|| Instant::now() + SAFE_AGE)
         })

@@ -130,9 +130,7 @@ impl Engine {
     ) -> Vec<(&'static str, Look)> {
         let mut looks = Vec::new();
         match work_queue_of(queue) {
-            Some(work)
-                if [parking_queue(work), unreadable_queue(work)].contains(&queue.to_owned()) =>
-            {
+            Some(work) if queue == parking_queue(work) || queue == unreadable_queue(work) => {
                 looks.extend(
                     self.parking(queue, sight, watched, now)
                         .map(|look| (PARKING_GROWS, look)),

@@ -124,7 +124,7 @@ impl Copies {
         }
         let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting));
         tokio::spawn(async move {
-            let urgent = || take(&waiting, &key, |one| one.at_once);
+            let urgent = || take_urgent(&waiting, &key);
             // Whatever happens, others must not wait behind these for ever.
             let ready = AssertUnwindSafe(sender.is_ready(&key.0, urgent)).catch_unwind();
             let ready = ready.await.unwrap_or_else(|_| {
@@ -283,17 +283,13 @@ fn job(copy: Copy, body: Body, done: Done) -> Result<Job> {
     })
 }
 
-/// Takes those copies to this queue that are so. The others go on waiting.
-fn take(
-    waiting: &Mutex<WaitingCopies>,
-    key: &(String, u64),
-    is_so: impl Fn(&Waiting) -> bool,
-) -> Vec<Waiting> {
+/// Takes those copies to this queue that are to be sent at once. The others go on waiting.
+fn take_urgent(waiting: &Mutex<WaitingCopies>, key: &(String, u64)) -> Vec<Waiting> {
     let mut waiting = lock(waiting);
     let Some(all) = waiting.get_mut(key) else {
         return Vec::new();
     };
-    let (taken, others) = std::mem::take(all).into_iter().partition(is_so);
+    let (taken, others) = std::mem::take(all).into_iter().partition(|one| one.at_once);
     *all = others;
     taken
 }

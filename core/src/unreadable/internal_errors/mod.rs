@@ -260,7 +260,7 @@ impl InternalErrors {
     }
 
     /// Whether the last look saw everything that it was to see, and none has moved anything.
-    pub(crate) fn has_found_nothing(&self) -> bool {
+    fn has_found_nothing(&self) -> bool {
         let tries = self.tries();
         matches!(tries.last, Last::Clean) && !tries.has_moved
     }

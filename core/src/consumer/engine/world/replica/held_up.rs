@@ -51,11 +51,10 @@ impl World {
     /// Holds a copy until its queue is old, unless it is to be sent at once, and the broker reads.
     pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy, at_once: bool) {
         let (since, original_comes_again) = (self.now, false);
-        let is_to_wait_for = self.may_mark(at, &copy.routing_key);
+        let is_to_wait_for = !at_once && self.may_mark(at, &copy.routing_key);
         let replica = &mut self.replicas[at];
         let age = replica.ages.get(&copy.routing_key);
         let age = age.filter(|_| is_to_wait_for);
-        let age = age.filter(|_| !at_once);
         let safe_from = age.and_then(|age| age.sends_at(since));
         replica.held_up.push(HeldUp {
             safe_from: safe_from.map(|safe| (safe, replica.losses)),
