@@ -59,8 +59,11 @@ impl Health {
         if let Err(why) = &*self.stands.borrow() {
             return Err(format!("the intake does not stand: {why}"));
         }
-        if let Some(queue) = self.unconsumed().first() {
-            return Err(format!("{queue} is not consumed; the log says why"));
+        let unconsumed = Vec::from_iter(self.unconsumed().iter().copied());
+        if !unconsumed.is_empty() {
+            let are = if unconsumed.len() > 1 { "are" } else { "is" };
+            let queues = unconsumed.join(" and ");
+            return Err(format!("{queues} {are} not consumed; the log says why"));
         }
         if let Some(why) = &*self.store.borrow() {
             return Err(format!("what is to wait stays in the intake: {why}"));
