@@ -243,8 +243,8 @@ func NoDeclare() Option {
 	}
 }
 
-// ReservedName allows a queue whose name is reserved for waiting and parking queues, such as orders.parked. Consuming it removes the parked
-// messages. Without this option such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
+// ReservedName allows a queue whose name is reserved for the queues of another one: *.parked, *.unreadable or *.retry.<number>. Consuming it
+// removes the messages there. Without this option such a name is refused. To look at parked messages or replay them, use [Conn.Parked].
 func ReservedName() Option {
 	return func(p *plan) error {
 		p.given["reserved_name"] = true

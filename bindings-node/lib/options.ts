@@ -99,8 +99,8 @@ export interface ConsumerOptions {
    */
   workQueue?: WorkQueue
   /**
-   * Allows a queue whose name is reserved for waiting and parking queues, such as `orders.parked`. Consuming it removes the parked
-   * messages. Off by default: such a name is refused.
+   * Allows a queue whose name is reserved for the queues of another one: `*.parked`, `*.unreadable` or `*.retry.<number>`. Consuming it
+   * removes the messages there. Off by default: such a name is refused.
    */
   reservedName?: boolean
   /** How long closing waits for running handlers. After that, their messages are requeued. 30 seconds by default, at most 365 days. */

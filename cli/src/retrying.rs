@@ -87,13 +87,13 @@ impl Retrying {
     }
 }
 
-/// Refuses to take a waiting or parking queue for a work queue, unless `is_meant` says that it is one.
+/// Refuses to take a queue that belongs to a work queue for one, unless `is_meant` says that it is one.
 pub(crate) fn not_reserved(queue: &str, is_meant: bool) -> Result<(), Fault> {
     match work_queue_of(queue).filter(|_| !is_meant) {
         None => Ok(()),
         Some(work) => Err(Fault::usage(format!(
-            "messages of {work} wait or are parked in {queue}, and consuming takes them away: name {work}, or look at \
-             `retryrmq parked`; if it is your own queue, pass --reserved-name"
+            "messages of {work} wait, are parked or were moved out of the way in {queue}, and consuming takes them away: name {work}, or look at \
+             `retryrmq parked` and `retryrmq unreadable`; if it is your own queue, pass --reserved-name"
         ))),
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long)]
     offline: bool,
 
-    /// Plan for QUEUE even if its name is that of a waiting or parking queue: `*.parked` or `*.retry.<number>`
+    /// Plan for QUEUE even if its name is reserved for the queues of another one: `*.parked`, `*.unreadable` or `*.retry.<number>`
     #[arg(long)]
     reserved_name: bool,
 

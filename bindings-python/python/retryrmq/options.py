@@ -96,8 +96,8 @@ class ConsumerOptions(TypedDict, total=False):
     #: ``dead-letter`` and ``native`` compare its arguments. Everyone who declares the queue must use the same arguments. With
     #: ``existing`` it is never created: the start raises :class:`QueueNotFoundError` until somebody else has declared it.
     work_queue: WorkQueue
-    #: Allows a queue whose name is reserved for waiting and parking queues, such as ``orders.parked``. Consuming it removes the parked
-    #: messages. Off by default: such a name is refused.
+    #: Allows a queue whose name is reserved for the queues of another one: ``*.parked``, ``*.unreadable`` or ``*.retry.<number>``.
+    #: Consuming it removes the messages there. Off by default: such a name is refused.
     reserved_name: bool
     #: How long closing waits for running handlers: 30 seconds by default, at most 365 days. Coroutines that still run then are cancelled,
     #: and their messages are requeued.

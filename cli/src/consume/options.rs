@@ -123,7 +123,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Safety")]
     pub(super) no_declare: bool,
 
-    /// Consume QUEUE even if its name is that of a waiting or parking queue: `*.parked` or `*.retry.<number>`
+    /// Consume QUEUE even if its name is reserved for the queues of another one: `*.parked`, `*.unreadable` or `*.retry.<number>`
     #[arg(long, help_heading = "Safety")]
     pub(super) reserved_name: bool,
 

@@ -142,7 +142,7 @@ impl Reader<'_> {
         }
         not_reserved(&name, false).map_err(|_| {
             here(format!(
-                "`{}` is the name of a waiting or parking queue: name the work queue",
+                "`{}` is the name of a queue that belongs to a work queue: name the work queue",
                 visible::line(&name)
             ))
         })?;
