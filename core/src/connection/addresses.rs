@@ -4,8 +4,8 @@ use std::{fmt, str::FromStr};
 
 use super::{
     Address, Connection,
-    companions::Companions,
     login::{Credentials, Login},
+    same_cluster::Companions,
 };
 use crate::{Error, ErrorKind, Result};
 

@@ -2,7 +2,7 @@
 
 use super::{
     Addresses, Connection,
-    patience::ANSWER,
+    timeouts::ANSWER,
     transport::{self, Socket},
 };
 use crate::{

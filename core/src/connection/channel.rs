@@ -11,10 +11,10 @@ use lapin::{
 use tokio::{sync::watch, time::timeout};
 
 use super::{
+    error_mapping::{Doing, is_a_limit_of_channels, refusal},
     limits::Limits,
-    patience::{ANSWER, GOODBYE},
-    refusal::{Doing, is_a_limit_of_channels, refusal},
     sanitiser::MendedLog,
+    timeouts::{ANSWER, GOODBYE},
     transport::Lifeline,
 };
 use crate::{Error, ErrorKind, Result};

@@ -17,7 +17,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
-use super::patience::ANSWER;
+use super::timeouts::ANSWER;
 
 use crate::{Error, ErrorKind, Result, secret_file};
 

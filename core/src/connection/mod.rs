@@ -3,59 +3,59 @@
 mod address;
 mod addresses;
 mod amqp10;
-mod begun;
+mod amqp_connection;
 mod capabilities;
-mod census;
 mod channel;
-mod chunk;
-mod companions;
-mod discretion;
-mod kind;
+mod dial;
+mod error_mapping;
 mod limits;
-mod line;
-mod link;
+mod liveness;
+mod log_redaction;
 mod login;
-mod looks;
-mod open;
-mod opening;
-mod parting;
-mod patience;
-mod places;
-mod pulse;
-mod refusal;
-mod renewal;
+mod probe_connection;
+mod queue_type_probe;
+mod ready_count;
+mod resolver;
+mod restart_on_panic;
+mod safe_cancel;
+mod same_cluster;
 mod sanitiser;
+mod secret_refresh;
 mod server;
-mod survival;
+mod started_call;
+mod supervisor;
+mod timeouts;
 mod tls;
 mod transport;
+mod wakeup_batch;
+mod weak_connection;
 
 pub use address::Address;
 pub use addresses::Addresses;
+pub use error_mapping::{permission_for, permission_pattern};
 pub use login::{Credentials, Login};
-pub use refusal::{permission_for, permission_pattern};
 pub use server::Server;
 
+pub(crate) use amqp_connection::Connection;
 pub(crate) use amqp10::Session10;
-pub(crate) use begun::Begun;
-pub(crate) use census::{Census, Count, is_doubtful, leaderless};
 pub(crate) use channel::{
     LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look,
 };
-pub(crate) use chunk::put_off;
-pub(crate) use kind::{Kind, kind_of};
-#[cfg(test)]
-pub(crate) use limits::header_room;
-pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
-pub(crate) use link::{Bell, Keeping, Link};
-pub(crate) use looks::Looks;
-pub(crate) use open::Connection;
-pub(crate) use parting::Parting;
-#[cfg(test)]
-pub(crate) use parting::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
-pub(crate) use patience::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
-pub(crate) use refusal::{
+pub(crate) use error_mapping::{
     Doing, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error, is_locked,
     is_one_consumer_too_many, refusal, size_limit,
 };
-pub(crate) use survival::survives;
+#[cfg(test)]
+pub(crate) use limits::header_room;
+pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
+pub(crate) use probe_connection::Looks;
+pub(crate) use queue_type_probe::{Kind, kind_of};
+pub(crate) use ready_count::{Census, Count, is_doubtful, leaderless};
+pub(crate) use restart_on_panic::survives;
+pub(crate) use safe_cancel::Parting;
+#[cfg(test)]
+pub(crate) use safe_cancel::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
+pub(crate) use started_call::Begun;
+pub(crate) use supervisor::{Bell, Keeping, Link};
+pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
+pub(crate) use wakeup_batch::put_off;

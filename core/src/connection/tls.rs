@@ -13,7 +13,7 @@ use tokio_rustls::{
     },
 };
 
-use super::{Address, patience::ANSWER};
+use super::{Address, timeouts::ANSWER};
 use crate::{Error, ErrorKind, Result, secret_file};
 
 fn failed(why: impl Into<String>) -> Error {

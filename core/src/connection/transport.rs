@@ -36,11 +36,11 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use super::{
-    Address, chunk,
-    discretion::Discretion,
+    Address,
     limits::FRAME_MAX,
+    log_redaction::Discretion,
     sanitiser::{MendedLog, Sanitiser},
-    tls,
+    tls, wakeup_batch,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -291,7 +291,7 @@ impl Greeting {
 
 impl Drop for GuardedStream {
     fn drop(&mut self) {
-        chunk::end();
+        wakeup_batch::end();
     }
 }
 
@@ -315,10 +315,10 @@ impl futures_io::AsyncRead for GuardedStream {
         match &read {
             Poll::Ready(Ok(size)) if *size > 0 => {
                 greeting.see(&buf[..*size]);
-                chunk::begin();
+                wakeup_batch::begin();
             }
             // lapin is still handling what it has read. It must come here once more before it sleeps, see `poll_flush`.
-            Poll::Pending if chunk::is_under_way() => cx.waker().wake_by_ref(),
+            Poll::Pending if wakeup_batch::is_under_way() => cx.waker().wake_by_ref(),
             _ => {}
         }
         read
@@ -344,14 +344,14 @@ impl futures_io::AsyncWrite for GuardedStream {
 
     /// lapin calls this first in every round of its loop, when everything that it had read is handled.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        chunk::end();
+        wakeup_batch::end();
         Pin::new(&mut self.get_mut().socket).poll_flush(cx)
     }
 
     /// lapin's thread waits for this after it has given up a silent peer. It must not wait: TLS sends a last record, and a peer that has
     /// stopped reading never takes it. Then the connection would be neither used nor re-made.
     fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        chunk::end();
+        wakeup_batch::end();
         match &mut self.get_mut().socket {
             Socket::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Socket::Tls(socket) => match Pin::new(socket).poll_shutdown(cx) {

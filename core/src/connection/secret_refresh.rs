@@ -14,10 +14,10 @@ use tracing::{debug, warn};
 
 use super::{
     Address, Addresses, Connection,
-    discretion::Discretion,
+    error_mapping::{Doing, refusal},
+    log_redaction::Discretion,
     login::Login,
-    patience::{ANSWER, IMPATIENT},
-    refusal::{Doing, refusal},
+    timeouts::{ANSWER, IMPATIENT},
 };
 use crate::{Error, ErrorKind, Result};
 

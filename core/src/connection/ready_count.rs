@@ -17,9 +17,9 @@ use tokio::{
 };
 
 use super::{
-    ANSWER, Addresses, Connection, Doing, OpenChannel,
-    kind::{Kind, kind_of},
-    look, refusal,
+    ANSWER, Addresses, Connection, Doing, OpenChannel, look,
+    queue_type_probe::{Kind, kind_of},
+    refusal,
 };
 use crate::{Error, ErrorKind, Result};
 

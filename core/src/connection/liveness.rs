@@ -3,7 +3,7 @@
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::line::Line;
+use super::weak_connection::Line;
 use crate::{Error, ErrorKind, Result};
 
 /// The answers of one connection: one round trip for all who ask while another one is on its way.

@@ -22,9 +22,9 @@ use tracing::warn;
 
 use super::{
     Addresses, Connection, OpenChannel,
-    line::Line,
-    patience::IMPATIENT,
-    refusal::{Doing, refusal},
+    error_mapping::{Doing, refusal},
+    timeouts::IMPATIENT,
+    weak_connection::Line,
 };
 use crate::{Error, ErrorKind, Result};
 

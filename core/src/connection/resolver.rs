@@ -5,7 +5,7 @@ use std::{future::Future, net::SocketAddr, pin::Pin};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::time::{Instant, timeout_at};
 
-use super::patience::IMPATIENT;
+use super::timeouts::IMPATIENT;
 use crate::Result;
 
 type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;

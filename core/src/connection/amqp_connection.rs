@@ -22,16 +22,16 @@ use tracing::{debug, warn};
 use super::{
     Address,
     channel::OpenChannel,
-    discretion::Discretion,
+    error_mapping::{Doing, refusal},
     limits::FRAME_MAX,
     limits::Limits,
-    line::Line,
+    liveness::{Pulse, beat},
+    log_redaction::Discretion,
     login::Login,
-    patience::GOODBYE,
-    pulse::{Pulse, beat},
-    refusal::{Doing, refusal},
     server::Server,
+    timeouts::GOODBYE,
     transport::{self, Kit, Lifeline},
+    weak_connection::Line,
 };
 use crate::{Error, ErrorKind, Result};
 

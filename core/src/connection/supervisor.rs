@@ -19,7 +19,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{Addresses, Connection, Server, limits::header_room, survival::survives};
+use super::{Addresses, Connection, Server, limits::header_room, restart_on_panic::survives};
 use crate::{Error, ErrorKind, Result, retry::format_duration};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::{
-    Address, Addresses, Connection, login::Login, patience::IMPATIENT, places::Places,
-    renewal::Renewal, transport,
+    Address, Addresses, Connection, login::Login, resolver::Places, secret_refresh::Renewal,
+    timeouts::IMPATIENT, transport,
 };
 use crate::{Error, ErrorKind, Result};
 

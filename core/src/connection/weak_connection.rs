@@ -13,9 +13,9 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     Address,
     channel::{OpenChannel, Unopened, ask, spent},
+    error_mapping::Doing,
     limits::Limits,
-    patience::GOODBYE,
-    refusal::Doing,
+    timeouts::GOODBYE,
     transport::Lifeline,
 };
 use crate::{Error, ErrorKind, Result};
