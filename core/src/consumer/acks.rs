@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::moment::Moment;
+use super::engine_time::Moment;
 
 /// How long a settled message may wait for its acknowledgement.
 const PATIENCE: Duration = Duration::from_millis(3);

@@ -9,35 +9,35 @@
 //! [`Subscription`] in batches and return outcomes. Other languages use the same boundary.
 
 mod acks;
-mod agenda;
-mod budget;
+mod timers;
+mod circuit_breaker;
 mod engine;
-mod failed;
+mod failed_message;
 mod handler;
-mod inbox;
-mod memory;
+mod delivery_queue;
+mod handled_dedup;
 mod message;
 mod messages;
-mod moment;
+mod engine_time;
 mod options;
 mod retrier;
 mod shell;
 mod simulation;
-mod slab;
-mod stopwatch;
+mod tokens;
+mod handler_latency;
 mod subscription;
-mod validity;
+mod validate;
 
-pub use budget::Pause;
+pub use circuit_breaker::Pause;
 pub use engine::{Follows, Sentence};
-pub use failed::Failed;
+pub use failed_message::Failed;
 pub use handler::{IntoOutcome, Judge, Running, Signal, defer, fatal, park, retry_after};
 pub use message::Message;
 pub use messages::{Attempt, Messages};
 pub use options::Consumer;
 pub use retrier::{Decision, Retrier};
 pub use simulation::{Simulation, Step, Trial};
-pub use slab::Token;
+pub use tokens::Token;
 pub use subscription::{Delivery, Subscription};
 
 pub(crate) use engine::{Singly, flaws};

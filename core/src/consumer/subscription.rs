@@ -12,7 +12,7 @@ use tokio::{sync::watch, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    Consumer, Message, Token, handler::panic_text, inbox::Inbox, shell::Shell, stopwatch::Stopwatch,
+    Consumer, Message, Token, handler::panic_text, delivery_queue::Inbox, shell::Shell, handler_latency::Stopwatch,
 };
 use crate::{
     Client, Error, ErrorKind, Result,

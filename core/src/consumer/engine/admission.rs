@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Delivery, Message, Received, Token, agenda::Task},
+    super::{Delivery, Message, Received, Token, timers::Task},
     Arrival, Commands, Engine, Now, Return,
     entry::{Entry, Held, Phase},
     flaws::{self, Flaw},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Token, agenda::Task},
+    super::{Token, timers::Task},
     Command, Commands, Engine, Now, Return,
     entry::{Consequence, Held, Phase},
     flaws::{self, Flaw},

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tracing::warn;
 
 use super::{
-    super::{Token, agenda::Task},
+    super::{Token, timers::Task},
     Command, Commands, Engine, Moment, Now, Return,
     entry::{Copying, Held, Phase, Purpose},
     flaws::{self, Flaw},

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use super::super::moment::Moment;
+use super::super::engine_time::Moment;
 
 /// The most messages that are remembered.
 const MOST: usize = 10_000;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::Received,
-    super::moment::Moment,
+    super::engine_time::Moment,
     command::{Copy, Return},
 };
 use crate::telemetry::Event;

@@ -1,6 +1,6 @@
 //! The events of an engine.
 
-use super::super::{Token, inbox::Ending, moment::Moment};
+use super::super::{Token, delivery_queue::Ending, engine_time::Moment};
 use crate::{BasicProperties, Error, Result, types::ShortString};
 
 /// A delivery as it comes from the wire (AMQP `basic.deliver`).

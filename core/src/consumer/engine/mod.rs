@@ -40,7 +40,7 @@ pub(super) use consequence::Case;
 pub(super) use entry::Consequence;
 pub use sentence::{Follows, Sentence};
 
-pub(crate) use super::moment::Now;
+pub(crate) use super::engine_time::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
 #[cfg(test)]
 pub(crate) use consumer_timeout::LONGEST_KEPT;
@@ -60,8 +60,8 @@ use self::{
     syncs::Syncs,
 };
 use super::{
-    Consumer, Received, Token, acks::Ack, agenda::Agenda, inbox::Ending, memory::Memory,
-    moment::Moment, slab::Slab,
+    Consumer, Received, Token, acks::Ack, timers::Agenda, delivery_queue::Ending, handled_dedup::Memory,
+    engine_time::Moment, tokens::Slab,
 };
 use crate::{
     ErrorKind,

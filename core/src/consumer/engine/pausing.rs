@@ -5,7 +5,7 @@ use tracing::{info, warn};
 use super::{
     super::{
         Token,
-        budget::{Budget, Pause},
+        circuit_breaker::{Budget, Pause},
     },
     Command, Commands, Engine, Moment, Now,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use super::{
-    super::{acks::AckWindow, agenda::Task},
+    super::{acks::AckWindow, timers::Task},
     Command, Commands, Engine, Now,
     entry::{Held, Phase},
 };

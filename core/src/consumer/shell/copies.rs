@@ -13,7 +13,7 @@ use super::{
     super::{
         Token,
         engine::{Copy, Input},
-        moment::Moment,
+        engine_time::Moment,
     },
     Mail,
 };

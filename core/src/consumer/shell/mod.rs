@@ -27,7 +27,7 @@ use self::{
 use super::{
     Consumer, Token,
     engine::{Command, Commands, Engine, Input, Now, Setup},
-    inbox::{Ending, Inbox},
+    delivery_queue::{Ending, Inbox},
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,

@@ -18,7 +18,7 @@ use self::queue::Queue;
 use super::{
     Consumer, Delivery, IntoOutcome, Message, Token,
     engine::{Arrival, Commands, Engine, Input, Now, Setup},
-    inbox::Ending,
+    delivery_queue::Ending,
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,

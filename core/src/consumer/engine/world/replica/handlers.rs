@@ -10,7 +10,7 @@ use super::{
     Replica, Running,
 };
 use crate::{
-    consumer::{Delivery, engine::Input, inbox::Ending},
+    consumer::{Delivery, engine::Input, delivery_queue::Ending},
     retry::{Failure, Outcome, ParkReason},
 };
 

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Token, moment::Moment};
+use super::{Token, engine_time::Moment};
 
 /// Something to do with a delivery at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use std::{
 use super::{
     Received,
     engine::flaws::{self, Flaw},
-    moment::Moment,
+    engine_time::Moment,
 };
 use crate::retry::headers;
 

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Delivery, Token, stopwatch::Stopwatch};
+use super::{Delivery, Token, handler_latency::Stopwatch};
 use crate::retry::Outcome;
 
 #[derive(Default)]
