@@ -40,5 +40,5 @@ pub use simulation::{Simulation, Step, Trial};
 pub use tokens::Token;
 pub use subscription::{Delivery, Subscription};
 
-pub(crate) use engine::{Singly, flaws};
+pub(crate) use engine::{Singly, mutants};
 pub(crate) use message::Received;

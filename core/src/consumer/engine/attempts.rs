@@ -7,8 +7,8 @@ use tracing::warn;
 use super::{
     super::{Token, timers::Task},
     Command, Commands, Engine, Now, Return,
-    entry::{Consequence, Held, Phase},
-    flaws::{self, Flaw},
+    delivery_state::{Consequence, Held, Phase},
+    mutants::{self, Flaw},
 };
 use crate::{
     retry::{Failure, Outcome},
@@ -126,7 +126,7 @@ impl Engine {
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.
             Consequence::Return(Return::DeadLetter, event)
-                if now.at < self.safe_from && !flaws::has(Flaw::RejectsEarly) =>
+                if now.at < self.safe_from && !mutants::has(Flaw::RejectsEarly) =>
             {
                 self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
                 self.agenda.add(self.safe_from, token, Task::Reject);

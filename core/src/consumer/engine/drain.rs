@@ -6,7 +6,7 @@ use tracing::warn;
 
 use super::{
     Command, Commands, Engine, Moment, Now, Return,
-    entry::{Entry, Held, Phase},
+    delivery_state::{Entry, Held, Phase},
 };
 use crate::{retry::format_duration, topology::SAFE_AGE};
 

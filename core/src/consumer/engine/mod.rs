@@ -14,31 +14,31 @@
 mod admission;
 mod attempts;
 mod command;
-mod consequence;
+mod action;
 mod consumer_timeout;
 mod copies;
 mod drain;
 mod early_redeliveries;
-mod entry;
-pub(crate) mod flaws;
+mod delivery_state;
+pub(crate) mod mutants;
 mod input;
-mod intake;
-mod pausing;
+mod prefetch_control;
+mod circuit_breaker;
 mod publish_stall;
-mod sentence;
+mod attempt_log;
 mod sessions;
 mod settlement;
-mod suspects;
-mod syncs;
+mod crash_isolation;
+mod ack_barrier;
 mod unstarted_deliveries;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tracing::warn;
 
-pub(super) use consequence::Case;
-pub(super) use entry::Consequence;
-pub use sentence::{Follows, Sentence};
+pub(super) use action::Case;
+pub(super) use delivery_state::Consequence;
+pub use attempt_log::{Follows, Sentence};
 
 pub(crate) use super::engine_time::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
@@ -52,12 +52,12 @@ use self::{
     consumer_timeout::ConsumerTimeout,
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    entry::{Entry, Phase},
-    intake::{Alone, Goal, Intake, Step},
-    pausing::Pausing,
+    delivery_state::{Entry, Phase},
+    prefetch_control::{Alone, Goal, Intake, Step},
+    circuit_breaker::Pausing,
     sessions::Channel,
-    suspects::Suspect,
-    syncs::Syncs,
+    crash_isolation::Suspect,
+    ack_barrier::Syncs,
 };
 use super::{
     Consumer, Received, Token, acks::Ack, timers::Agenda, delivery_queue::Ending, handled_dedup::Memory,
@@ -532,8 +532,8 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod cases;
+mod scenario_tests;
 #[cfg(test)]
-mod handing_over;
+mod service_equivalence_tests;
 #[cfg(test)]
-mod world;
+mod fault_simulation;

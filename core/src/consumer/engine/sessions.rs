@@ -7,7 +7,7 @@ use tracing::{debug, error, warn};
 use super::{
     super::{acks::AckWindow, timers::Task},
     Command, Commands, Engine, Now,
-    entry::{Held, Phase},
+    delivery_state::{Held, Phase},
 };
 use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 

@@ -1,6 +1,6 @@
 //! Messages that wait for a handler for longer than the broker lets them be held.
 
-use super::{Command, Commands, Engine, Now, entry::Phase};
+use super::{Command, Commands, Engine, Now, delivery_state::Phase};
 
 impl Engine {
     /// Takes messages back that no handler has begun in time. Nobody knows here which those are; who has them does.

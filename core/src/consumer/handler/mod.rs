@@ -1,7 +1,7 @@
 //! Handlers in Rust: a function from a message to a future.
 
 mod answer;
-mod judge;
+mod error_classifier;
 mod names;
 mod signal;
 mod span;
@@ -10,7 +10,7 @@ mod workers;
 use std::{any::Any, error::Error as StdError};
 
 pub use answer::IntoOutcome;
-pub use judge::Judge;
+pub use error_classifier::Judge;
 pub use signal::{Signal, defer, fatal, park, retry_after};
 pub use workers::Running;
 pub(super) use workers::{Handling, run_workers};

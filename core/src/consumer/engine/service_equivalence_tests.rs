@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{prelude::*, strategy::Strategy as Values};
 
-use super::{Case, Consequence, Copy, entry::Copying};
+use super::{Case, Consequence, Copy, delivery_state::Copying};
 use crate::{
     BasicProperties, Consumer, Strategy,
     connection::USUAL_HEADER_ROOM,

@@ -11,8 +11,8 @@ use tracing::info;
 use super::{
     super::Token,
     Commands, Engine, Moment, Now,
-    entry::{Held, Phase},
-    flaws::{self, Flaw},
+    delivery_state::{Held, Phase},
+    mutants::{self, Flaw},
 };
 
 /// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
@@ -91,7 +91,7 @@ impl Engine {
 
     /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow() && !flaws::has(Flaw::HasCompany)
+        self.suspect.is_some() && self.intake.is_narrow() && !mutants::has(Flaw::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -145,7 +145,7 @@ impl Engine {
                 if !quiet && now.at < until {
                     return;
                 }
-                if flaws::has(Flaw::DoesNotAsk) {
+                if mutants::has(Flaw::DoesNotAsk) {
                     return self.run_suspect(token, now, out);
                 }
                 let number = self.sync(now, out);
@@ -154,7 +154,7 @@ impl Engine {
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
-                        waits_until: if flaws::has(Flaw::WaitsTwice) {
+                        waits_until: if mutants::has(Flaw::WaitsTwice) {
                             Moment::MAX
                         } else {
                             until

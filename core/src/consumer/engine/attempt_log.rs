@@ -10,7 +10,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use tracing::{debug, info, warn};
 
-use super::{consequence::Case, entry::Consequence};
+use super::{action::Case, delivery_state::Consequence};
 use crate::{
     retry::{Failure, ParkReason, format_duration},
     telemetry::{ATTEMPT, Event},

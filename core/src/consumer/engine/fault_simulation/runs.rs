@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use retryrmq_model::{QueueType, Version};
 
 use super::{
-    super::flaws::{self, Flaw},
+    super::mutants::{self, Flaw},
     Broken, Careless, Faults, Setting, Unreadable, World,
 };
 use crate::Strategy;
@@ -817,7 +817,7 @@ fn trusting(setting: Setting) -> Setting {
 fn finds(flaw: Flaw, setting: impl Fn(u64) -> Setting) {
     const SEEDS: u64 = 2_000;
     let began = Instant::now();
-    let found = flaws::with(flaw, || {
+    let found = mutants::with(flaw, || {
         (0..SEEDS).find_map(|seed| run(seed, setting(seed)).err())
     });
     let found = found.unwrap_or_else(|| panic!("{flaw:?} is not found in {SEEDS} seeds"));

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use super::{
     super::{Consumer, Received},
     command::{Copy, Return},
-    entry::{Consequence, Copying, Purpose},
-    flaws::{self, Flaw},
+    delivery_state::{Consequence, Copying, Purpose},
+    mutants::{self, Flaw},
 };
 use crate::{
     BasicProperties, Strategy,
@@ -151,7 +151,7 @@ impl Case<'_> {
         let state = &self.received.state;
         let failure = match outcome {
             Outcome::Defer { delay } => {
-                if flaws::has(Flaw::PutsBackDeferred) {
+                if mutants::has(Flaw::PutsBackDeferred) {
                     return Consequence::Return(Return::Requeue, self.deferred(*delay));
                 }
                 let deferral = state.deferrals.saturating_add(1);
