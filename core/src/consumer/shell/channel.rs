@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     super::engine::{Arrival, Return},
-    places::Places,
+    prefetch_slots::Places,
 };
 use crate::{
     Error, ErrorKind, Result,

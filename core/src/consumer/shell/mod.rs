@@ -2,9 +2,9 @@
 
 mod channel;
 mod copies;
-mod demands;
-mod notices;
-mod places;
+mod broker_requirements;
+mod startup_warnings;
+mod prefetch_slots;
 
 use std::{
     sync::Arc,
@@ -21,8 +21,8 @@ use tokio::{
 use self::{
     channel::{Channel, Happening},
     copies::{Copies, Stored},
-    demands::Demands,
-    notices::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
+    broker_requirements::Demands,
+    startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
 use super::{
     Consumer, Token,
