@@ -20,9 +20,9 @@ use super::{
     Record, Resend,
     copies::Copies,
     held::Held,
-    renewal::{Rotation, Sent},
-    supply::Supply,
-    wear::{Move, Wear},
+    republish::{Rotation, Sent},
+    source::Supply,
+    delivery_limit::{Move, Wear},
 };
 use crate::{
     Client, Error, ErrorKind, Result,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lapin::{BasicProperties, message::Delivery, types::ShortString};
 use tokio::sync::oneshot;
 
-use super::marks::{Marks, Source};
+use super::copy_marker::{Marks, Source};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Addresses,

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Parked, Record, marks::Source, suited, supply::Supply};
+use super::{Parked, Record, copy_marker::Source, open_waiting_queue, source::Supply};
 use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, visible};
 
 /// A walk through a waiting queue that removes messages for good; see [`Parked::erasure`]. The messages it has shown do not return to the
@@ -38,7 +38,7 @@ impl Parked {
     ///
     /// Then no message was held.
     pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
-        let entry = match suited::open(self.client().addresses(), waiting).await {
+        let entry = match open_waiting_queue::open(self.client().addresses(), waiting).await {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
             entry => entry?,
         };

@@ -4,18 +4,18 @@ mod browse;
 mod copies;
 mod erasure;
 mod held;
-mod marks;
+mod copy_marker;
 mod parked;
 mod record;
-mod renewal;
+mod republish;
 mod resend;
-mod restore;
-mod rewrite;
-pub(crate) mod suited;
-mod supply;
-mod tags;
-mod wear;
-mod window;
+mod import;
+mod compact;
+pub(crate) mod open_waiting_queue;
+mod source;
+mod channel_tags;
+mod delivery_limit;
+mod prefetch_window;
 
 pub use browse::Browse;
 pub use erasure::Erasure;
@@ -25,13 +25,13 @@ pub use resend::Resend;
 
 pub(crate) use self::{
     copies::{Answer, publish},
-    marks::Source,
-    supply::Supply,
+    copy_marker::Source,
+    source::Supply,
 };
 #[cfg(test)]
 pub(crate) use self::{
-    marks::Marks,
-    tags::Tags,
-    wear::{Move, NEAR, Seen, Wear, may_go},
-    window::Window,
+    copy_marker::Marks,
+    channel_tags::Tags,
+    delivery_limit::{Move, NEAR, Seen, Wear, may_go},
+    prefetch_window::Window,
 };

@@ -12,7 +12,7 @@ use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
-    parking::{Answer, Source, Supply, publish, suited},
+    parking::{Answer, Source, Supply, publish, open_waiting_queue},
     retry::{Origin, Stamp},
     topology::parking_queue,
     visible,
@@ -61,7 +61,7 @@ impl Waiting {
     /// Then no message was held.
     pub async fn look(&self, rung: &Rung) -> Result<Look> {
         self.client.same_process()?;
-        let entry = suited::open(self.client.addresses(), &rung.name).await?;
+        let entry = open_waiting_queue::open(self.client.addresses(), &rung.name).await?;
         let can = entry.connection.server().capabilities();
         Ok(Look {
             client: self.client.clone(),

@@ -10,7 +10,7 @@ use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
     connection::{Census, Connection, Count, Doing, Kind, ask, kind_of},
-    parking::suited,
+    parking::open_waiting_queue,
     retry::rung,
     topology::{SAFE_AGE, name, waiting_queue},
 };
@@ -199,7 +199,7 @@ async fn rung_of(
     delay: Duration,
 ) -> Result<Option<(Rung, Option<Error>)>> {
     let rung = waiting_queue(queue, delay);
-    match suited::count(census, connection, &name(&rung)?).await {
+    match open_waiting_queue::count(census, connection, &name(&rung)?).await {
         Ok(Count { found, doubt }) => {
             let rung = Rung {
                 name: rung,

@@ -8,7 +8,7 @@ use lapin::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::supply::{PUT_BACK, Supply};
+use super::source::{PUT_BACK, Supply};
 use crate::{
     Error, ErrorKind, Result,
     connection::{

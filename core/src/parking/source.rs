@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{marks::Source, tags::Tags, window::Window};
+use super::{copy_marker::Source, channel_tags::Tags, prefetch_window::Window};
 use crate::{
     Error, ErrorKind, Result,
     connection::{

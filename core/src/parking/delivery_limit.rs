@@ -13,7 +13,7 @@
 
 use lapin::{BasicProperties, message::Delivery};
 
-use super::marks::Source;
+use super::copy_marker::Source;
 use crate::{
     consumer::flaws::{self, Flaw},
     retry::headers,

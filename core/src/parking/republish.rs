@@ -9,8 +9,8 @@ use tracing::warn;
 use super::{
     Browse, Record,
     copies::Answer,
-    marks::Source,
-    wear::{NEAR, Wear, may_go},
+    copy_marker::Source,
+    delivery_limit::{NEAR, Wear, may_go},
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 

@@ -1,7 +1,7 @@
 //! Rewrites a parking queue: every message is replaced by a fresh copy, so that the broker can delete the segments that it keeps because of
 //! the oldest messages.
 
-use super::{Browse, marks::Source};
+use super::{Browse, copy_marker::Source};
 use crate::Result;
 
 /// How many copies may be unconfirmed.
