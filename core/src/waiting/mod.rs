@@ -3,13 +3,13 @@
 //! Each move publishes a copy, and acknowledges the original after the confirm. While a message is held here it does not return by itself,
 //! so it cannot be moved and return at the same time.
 
-mod look;
-mod rungs;
-mod waiter;
+mod walk;
+mod queues;
+mod waiting_message;
 
-pub use look::Look;
-pub use rungs::{Rung, Swept};
-pub use waiter::Waiter;
+pub use walk::Look;
+pub use queues::{Rung, Swept};
+pub use waiting_message::Waiter;
 
 use crate::Client;
 
