@@ -7,7 +7,7 @@ use lapin::{
 };
 
 use super::{
-    Item, Lacking, Missing, Plan, QueueType, foreign,
+    Item, Lacking, Missing, Plan, QueueType, conflicting_arguments,
     plan::{field_table, name},
 };
 use crate::{
@@ -457,7 +457,7 @@ impl Broker<'_> {
                 Err(error) => error,
             };
             let owners = (present && sought.is_work_queue && error.kind() == ErrorKind::Mismatch)
-                .then(|| foreign::argument(&error.to_string()))
+                .then(|| conflicting_arguments::argument(&error.to_string()))
                 .flatten()
                 .filter(|(name, _)| !arguments.contains_key(name.as_str()));
             match owners {

@@ -3,7 +3,7 @@
 use super::{
     Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, text, waiting_queue, waits_for},
-    scheme::{Route, Scheme, Target, Wait, check_waiting, refused},
+    strategy_plan::{Route, Scheme, Target, Wait, check_waiting, refused},
 };
 use crate::{Result, connection::Server, retry::Counting};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     Item, Plan,
     plan::{self, named, text},
-    scheme::{Route, Scheme, Target, Wait, detour_delay, refused},
+    strategy_plan::{Route, Scheme, Target, Wait, detour_delay, refused},
 };
 use crate::{
     BasicProperties, Result,

@@ -12,21 +12,21 @@ mod apply;
 mod dead_letter;
 mod dead_letter_probe;
 mod delayed_exchange;
-mod foreign;
-mod lacking;
-mod maker;
+mod conflicting_arguments;
+mod missing;
+mod declarer;
 mod native;
 mod parking;
-mod patience;
+mod declare_backoff;
 mod plan;
 mod queue_age;
 mod retry_queues;
-mod scheme;
+mod strategy_plan;
 mod service;
 mod strategy;
-mod substitute;
-mod unseen;
-mod waits;
+mod fallback_queue;
+mod unverifiable;
+mod delay_queues;
 mod work_queue;
 
 pub use apply::{Finding, Status};
@@ -38,8 +38,8 @@ pub(crate) use dead_letter_probe::{
     Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use foreign::lacked;
-pub(crate) use lacking::Lacking;
+pub(crate) use conflicting_arguments::lacked;
+pub(crate) use missing::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
@@ -49,8 +49,8 @@ pub(crate) use plan::{existing, name, parking as parking_item, unreadable, waits
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;
 pub(crate) use queue_age::SAFE_AGE;
-pub(crate) use scheme::{Detour, Route, Target, Wait, check_waiting, detour};
+pub(crate) use strategy_plan::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
-pub(crate) use unseen::warn_of_unseen;
-pub(crate) use waits::Waits;
+pub(crate) use unverifiable::warn_of_unseen;
+pub(crate) use delay_queues::Waits;
 pub use work_queue::WorkQueue;

@@ -4,7 +4,7 @@
 use super::{
     Argument, Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, parking_queue, text},
-    scheme::{Route, Scheme, Target, Wait, refused},
+    strategy_plan::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{
     Result,

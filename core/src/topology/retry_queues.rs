@@ -2,7 +2,7 @@
 
 use super::{
     Plan, plan,
-    scheme::{Route, Scheme, Target, Wait, check_waiting},
+    strategy_plan::{Route, Scheme, Target, Wait, check_waiting},
 };
 use crate::{Result, connection::Server, retry::Counting};
 

@@ -3,7 +3,7 @@
 use super::{
     Plan,
     plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, text},
-    scheme::{Route, Scheme, Target, Wait, refused},
+    strategy_plan::{Route, Scheme, Target, Wait, refused},
 };
 use crate::{
     Result,

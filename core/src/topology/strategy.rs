@@ -8,7 +8,7 @@ use super::{
     delayed_exchange::DelayedExchange,
     native::Native,
     retry_queues::RetryQueues,
-    scheme::{Scheme, Target},
+    strategy_plan::{Scheme, Target},
     service::Service,
 };
 use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};

@@ -5,9 +5,9 @@ use std::{borrow::Cow, str::FromStr};
 use serde_json::Value;
 
 use super::{
-    Argument, Item, Missing, Plan, QueueType, Strategy, foreign,
+    Argument, Item, Missing, Plan, QueueType, Strategy, conflicting_arguments,
     plan::{self, Arguments, name, text},
-    scheme::refused,
+    strategy_plan::refused,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -166,7 +166,7 @@ fn add(arguments: &mut Arguments, wanted: &[(String, Argument)], strategy: Strat
                     "that value, or the strategy retry-queues",
                 ));
             }
-            None if foreign::is_harmless(name) => {
+            None if conflicting_arguments::is_harmless(name) => {
                 arguments.push((Cow::Owned(name.clone()), value.clone()));
             }
             None => {

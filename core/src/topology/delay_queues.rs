@@ -32,11 +32,11 @@ use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
     age_marker::{Age, is_markable},
     delayed_exchange::{exchange, exchange_and_binding},
-    maker::{Make, Maker},
-    patience::Patience,
+    declarer::{Make, Maker},
+    declare_backoff::Patience,
     plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
     queue_age::QueueAge,
-    substitute::substitute,
+    fallback_queue::substitute,
 };
 use crate::{
     Error, ErrorKind, Result,
