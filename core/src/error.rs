@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error, fmt};
 
-use crate::visible;
+use crate::terminal_escape;
 
 /// A result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -160,7 +160,7 @@ impl Error {
     /// them.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        if let Cow::Owned(shown) = visible::line(&message) {
+        if let Cow::Owned(shown) = terminal_escape::line(&message) {
             message = shown;
         }
         Self(Box::new(Inner {
@@ -241,7 +241,7 @@ impl fmt::Debug for Error {
         // A chain of causes can be circular.
         for _ in 0..MOST_CAUSES {
             let Some(why) = cause else { break };
-            let text = visible::line(&why.to_string()).into_owned();
+            let text = terminal_escape::line(&why.to_string()).into_owned();
             if !said.contains(&text) {
                 write!(f, "; caused by: {text}")?;
                 said.push_str(&text);

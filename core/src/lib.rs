@@ -11,13 +11,13 @@ mod publish;
 mod retry;
 #[doc(hidden)]
 pub mod secret_file;
+mod send_sync_checks;
 mod stream;
 mod telemetry;
-mod threads;
+#[doc(hidden)]
+pub mod terminal_escape;
 mod topology;
 mod unreadable;
-#[doc(hidden)]
-pub mod visible;
 mod waiting;
 
 pub use client::{Client, ClientOptions, QueueTotals, runtime};
@@ -46,7 +46,7 @@ pub use retry::{
 };
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
-pub use telemetry::lines;
+pub use telemetry::log_buffer;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,

@@ -22,13 +22,13 @@ use tokio::{
 use tracing::{debug, warn};
 
 mod counts;
-mod depths;
 mod end;
+mod parked_gauge;
 mod runtime;
 mod streams;
 mod totals;
 
-use self::{depths::Depths, end::end_together, runtime::same_process};
+use self::{end::end_together, parked_gauge::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{

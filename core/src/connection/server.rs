@@ -73,7 +73,7 @@ impl fmt::Display for Server {
             "" => "a broker without a name".to_owned(),
             product => format!("{} {}", short(product), short(&self.version)),
         };
-        f.write_str(&crate::visible::line(named.trim_end()))
+        f.write_str(&crate::terminal_escape::line(named.trim_end()))
     }
 }
 

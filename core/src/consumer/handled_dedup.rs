@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Received,
-    engine::mutants::{self, Flaw},
+    engine::mutants::{self, Mutant},
     engine_time::Moment,
 };
 use crate::retry::headers;
@@ -67,10 +67,10 @@ impl Memory {
         }
         let id = message.properties.message_id().as_ref();
         let id = id.map(|id| id.as_str());
-        if id.is_none() && !mutants::has(Flaw::BelievesLikeness) {
+        if id.is_none() && !mutants::has(Mutant::BelievesLikeness) {
             return None;
         }
-        if mutants::has(Flaw::BelievesIds) {
+        if mutants::has(Mutant::BelievesIds) {
             return Some(self.keys.hash_one(id));
         }
         Some(self.likeness(message))

@@ -9,23 +9,23 @@
 //! [`Subscription`] in batches and return outcomes. Other languages use the same boundary.
 
 mod acks;
-mod timers;
 mod circuit_breaker;
-mod engine;
-mod failed_message;
-mod handler;
 mod delivery_queue;
+mod engine;
+mod engine_time;
+mod failed_message;
 mod handled_dedup;
+mod handler;
+mod handler_latency;
 mod message;
 mod messages;
-mod engine_time;
 mod options;
 mod retrier;
 mod shell;
 mod simulation;
-mod tokens;
-mod handler_latency;
 mod subscription;
+mod timers;
+mod tokens;
 mod validate;
 
 pub use circuit_breaker::Pause;
@@ -37,8 +37,8 @@ pub use messages::{Attempt, Messages};
 pub use options::Consumer;
 pub use retrier::{Decision, Retrier};
 pub use simulation::{Simulation, Step, Trial};
-pub use tokens::Token;
 pub use subscription::{Delivery, Subscription};
+pub use tokens::Token;
 
 pub(crate) use engine::{Singly, mutants};
 pub(crate) use message::Received;

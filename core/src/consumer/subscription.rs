@@ -12,7 +12,8 @@ use tokio::{sync::watch, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    Consumer, Message, Token, handler::panic_text, delivery_queue::Inbox, shell::Shell, handler_latency::Stopwatch,
+    Consumer, Message, Token, delivery_queue::Inbox, handler::panic_text,
+    handler_latency::Stopwatch, shell::Shell,
 };
 use crate::{
     Client, Error, ErrorKind, Result,

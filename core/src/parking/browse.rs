@@ -19,17 +19,17 @@ use tracing::warn;
 use super::{
     Record, Resend,
     copies::Copies,
+    delivery_limit::{Move, Wear},
     held::Held,
     republish::{Rotation, Sent},
     source::Supply,
-    delivery_limit::{Move, Wear},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{Census, Connection, Count, is_internal_error},
+    terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
     unreadable::{Reach, set_aside},
-    visible,
 };
 
 /// Whether the walk is over because the connection is.
@@ -358,7 +358,7 @@ impl Browse {
         self.settle(tag).await.map_err(|error| {
             let message = format!(
                 "{error}; one message was replayed to `{}` before that was known: it is parked as well",
-                visible::line(queue)
+                terminal_escape::line(queue)
             );
             Error::new(error.kind(), message).with_source(error)
         })

@@ -1,6 +1,6 @@
 //! The delivery tags of a walk that continues on another channel. Each channel counts from one; a walk counts on.
 
-use crate::consumer::flaws::{self, Flaw};
+use crate::consumer::mutants::{self, Mutant};
 
 /// Which tags belong to which channel.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Tags {
     /// The channel of a delivery, 0 for the first, and its tag on that channel.
     pub(crate) fn of_channel(&self, tag: u64) -> (usize, u64) {
         let mut channel = self.left_at.partition_point(|left_at| *left_at < tag);
-        if flaws::has(Flaw::ForgetsTheChannel) {
+        if mutants::has(Mutant::ForgetsTheChannel) {
             channel = self.left_at.len();
         }
         let before = channel

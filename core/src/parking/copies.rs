@@ -14,8 +14,8 @@ use crate::{
     publish::Job,
     retry::{Origin, Stamp, is_renewable},
     telemetry::HOST,
+    terminal_escape,
     topology::name,
-    visible,
 };
 
 /// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
@@ -174,7 +174,7 @@ fn cut(to: &str, lost: &[String]) -> Error {
     let names: Vec<_> = lost
         .iter()
         .take(5)
-        .map(|name| format!("`{}`", visible::line(name)))
+        .map(|name| format!("`{}`", terminal_escape::line(name)))
         .collect();
     let more = if lost.len() > 5 { " and others" } else { "" };
     Error::new(
@@ -182,7 +182,7 @@ fn cut(to: &str, lost: &[String]) -> Error {
         format!(
             "the headers of a parked message take more than a copy has room for: in `{}` it would be without {}{more}. It was \
              not replayed and is still parked; raise RabbitMQ's `frame_max`, or publish its body anew with fewer headers",
-            visible::line(to),
+            terminal_escape::line(to),
             names.join(", ")
         ),
     )

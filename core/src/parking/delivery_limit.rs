@@ -15,7 +15,7 @@ use lapin::{BasicProperties, message::Delivery};
 
 use super::copy_marker::Source;
 use crate::{
-    consumer::flaws::{self, Flaw},
+    consumer::mutants::{self, Mutant},
     retry::headers,
 };
 
@@ -63,7 +63,7 @@ impl Wear {
     /// For a queue that is known to be classic, or may be a quorum queue, with this many messages ready.
     pub(crate) fn of(classic: bool, total: u32) -> Self {
         Self {
-            counts: !classic && !flaws::has(Flaw::TrustsTheLimit),
+            counts: !classic && !mutants::has(Mutant::TrustsTheLimit),
             near: total <= NEAR,
             full: false,
         }
@@ -118,7 +118,7 @@ impl Wear {
 
 /// Whether a message may be acknowledged now. `stored`: whether its copy is stored, once that is known.
 pub(crate) fn may_go(stored: Option<bool>) -> bool {
-    stored == Some(true) || flaws::has(Flaw::LetsGoFirst)
+    stored == Some(true) || mutants::has(Mutant::LetsGoFirst)
 }
 
 /// How often it was requeued. On a first delivery the header is whatever its publisher wrote.

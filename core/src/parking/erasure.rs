@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Parked, Record, copy_marker::Source, open_waiting_queue, source::Supply};
-use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, visible};
+use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, terminal_escape};
 
 /// A walk through a waiting queue that removes messages for good; see [`Parked::erasure`]. The messages it has shown do not return to the
 /// work queue until it ends, so keep it short.
@@ -92,7 +92,7 @@ impl Erasure {
                 ErrorKind::StrategyRefused,
                 format!(
                     "a message in `{}` was given back {count} times since it waits, and its consumer would take one more for a crash: try again when it has come back to its queue",
-                    visible::line(&self.waiting)
+                    terminal_escape::line(&self.waiting)
                 ),
             ));
         }

@@ -14,8 +14,8 @@ use crate::{
     connection::{
         Addresses, Census, Connection, Count, Doing, Kind, ask, broker_says, kind_of, look,
     },
+    terminal_escape,
     topology::name,
-    visible,
 };
 
 /// A waiting queue to look through, on a connection of its own. No message is held yet.
@@ -78,7 +78,7 @@ async fn is_classic(connection: &Connection, waiting: &ShortString) -> Result<bo
         Err(error) if error.is_transient() => return Err(error),
         answer => answer.ok().flatten(),
     };
-    let shown = visible::line(waiting.as_str());
+    let shown = terminal_escape::line(waiting.as_str());
     let refused = |why: String| Err(Error::new(ErrorKind::Mismatch, why));
     match kind {
         Some(Kind::Stream) => refused(format!(

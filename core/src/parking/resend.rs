@@ -14,8 +14,8 @@ use crate::{
     connection::Census,
     consumer::Received,
     retry::headers,
+    terminal_escape,
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE, SAFE_AGE, work_queue_of},
-    visible,
 };
 
 /// How all queues of the service begin.
@@ -301,7 +301,7 @@ impl Browse {
         if queue == self.parking {
             return refused(format!(
                 "`{}` is where this message is: replay it to a queue that is consumed",
-                visible::line(queue)
+                terminal_escape::line(queue)
             ));
         }
         if [INTAKE_QUEUE, HANDOVER_QUEUE].contains(&queue) {
@@ -312,7 +312,7 @@ impl Browse {
         if queue.starts_with(REPORTS) {
             return refused(format!(
                 "`{}` belongs to `retryrmq serve`, which would not handle the message: replay it to the queue where it failed",
-                visible::line(queue)
+                terminal_escape::line(queue)
             ));
         }
         match work_queue_of(queue) {

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{copy_marker::Source, channel_tags::Tags, prefetch_window::Window};
+use super::{channel_tags::Tags, copy_marker::Source, prefetch_window::Window};
 use crate::{
     Error, ErrorKind, Result,
     connection::{

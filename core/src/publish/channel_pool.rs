@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::{
     Error, ErrorKind,
     connection::{ANSWER, Connection, OpenChannel},
-    consumer::flaws::{self, Flaw},
+    consumer::mutants::{self, Mutant},
 };
 
 /// How long a lane waits for its turn. A wave that is not confirmed in time gives its channel up, so longer waits mean that the broker
@@ -59,7 +59,7 @@ impl Queue {
             _ if ahead >= idle.len() + room => Way::Wait,
             Some(_) if is_mine => Way::Take(lane),
             _ if room > 0 => Way::Open,
-            Some(_) if flaws::has(Flaw::KeepsItsChannel) => Way::Wait,
+            Some(_) if mutants::has(Mutant::KeepsItsChannel) => Way::Wait,
             Some(other) => Way::Take(other),
             None => Way::Wait,
         }

@@ -1,19 +1,19 @@
 //! Confirmed publishing: one task owns each publishing channel and sends in waves.
 
+mod batch;
 mod channel_pool;
+mod confirm_timeout;
 mod job;
-mod lane;
 mod message;
-mod patience;
+mod publish_channel;
 mod publisher;
-mod refused;
+mod rejected_cache;
 mod returned;
-mod stall;
-mod wave;
+mod stall_detector;
 
 #[cfg(test)]
 pub(crate) use channel_pool::{Queue as ChannelQueue, Way, most_channels};
 pub(crate) use job::{Body, Done, Job};
 pub use message::Publish;
 pub(crate) use publisher::Publisher;
-pub(crate) use stall::UsedLanes;
+pub(crate) use stall_detector::UsedLanes;

@@ -17,8 +17,8 @@ use super::{
     Job, Publish,
     channel_pool::ChannelPool,
     job::Task,
-    lane::{self, Lane},
-    stall::{Lanes, Stalls},
+    publish_channel::{self, Lane},
+    stall_detector::{Lanes, Stalls},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -61,7 +61,7 @@ impl Publisher {
                     stalls: Arc::clone(&stalls),
                     number,
                 };
-                tokio::spawn(lane::run(lane, jobs));
+                tokio::spawn(publish_channel::run(lane, jobs));
                 sender
             })
             .collect();
@@ -114,7 +114,7 @@ impl Publisher {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`], and as [`Link::connection`].
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
-        lane::connection(&self.link).await
+        publish_channel::connection(&self.link).await
     }
 
     /// Publishes, and waits for the confirm. If the future is dropped before the message is sent, it is not published.

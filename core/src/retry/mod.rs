@@ -7,29 +7,30 @@
 //! ```
 
 mod backoff;
-mod death;
+mod copy_headers;
 mod decision;
+mod delay_steps;
 mod duration;
 mod fingerprint;
 mod forecast;
 mod handover;
+mod header_budget;
+mod header_state;
 pub(crate) mod headers;
 mod history;
-mod ladder;
 mod outcome;
 mod policy;
 mod policy_text;
 mod rules;
-mod size;
-mod stamp;
-mod state;
+mod x_death;
 
 pub use backoff::Backoff;
-pub use death::Death;
+pub(crate) use copy_headers::{Origin, Stamp, is_renewable, waited};
 pub use decision::Limits;
 pub(crate) use decision::{
     Action, Admission, admit, decide, is_near_its_limit, must_be_copied_now, returns_as_copy,
 };
+pub use delay_steps::rung;
 pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
 };
@@ -37,14 +38,13 @@ pub(crate) use fingerprint::fingerprint;
 pub use forecast::{Depth, Forecast, Load, Moment, Round};
 pub use handover::Handover;
 pub(crate) use handover::hand_over;
+pub(crate) use header_budget::encoded_size;
+pub use header_state::RetryState;
+pub(crate) use header_state::{Counting, Past};
 pub use headers::DIRECT_REPLY_TO;
 pub(crate) use headers::{asks_for_direct_replies, with_reply_to};
 pub use history::HistoryEntry;
-pub use ladder::rung;
 pub use outcome::{Failure, Outcome, ParkReason};
 pub use policy::{AgeFrom, Policy};
 pub use rules::{Rule, Rules};
-pub(crate) use size::encoded_size;
-pub(crate) use stamp::{Origin, Stamp, is_renewable, waited};
-pub use state::RetryState;
-pub(crate) use state::{Counting, Past};
+pub use x_death::Death;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::stamp::cut_middle;
+use super::copy_headers::cut_middle;
 
 /// The most bytes of an error that messages and events keep.
 const ERROR_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! Streams: queues that keep messages for later readers.
 
-mod maker;
+mod declare;
 mod reader;
 
-pub(crate) use maker::make;
+pub(crate) use declare::make;
 pub use reader::{StreamEntry, StreamFrom, StreamReader};

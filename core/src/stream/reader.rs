@@ -12,8 +12,8 @@ use lapin::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{Addresses, Begun, Connection, Doing, OpenChannel, ask},
+    terminal_escape,
     topology::name,
-    visible,
 };
 
 /// How many entries may be unacknowledged.
@@ -114,7 +114,7 @@ impl StreamReader {
                 ErrorKind::ConnectionLost,
                 format!(
                     "the stream `{}` is not read any more: its connection was lost, or it was deleted",
-                    visible::line(&self.stream)
+                    terminal_escape::line(&self.stream)
                 ),
             ));
         };

@@ -1,19 +1,19 @@
 //! What a consumer reports: typed events, and metrics in the Prometheus text format.
 
-mod complaints;
 mod events;
 #[cfg(feature = "log-lines")]
-pub mod lines;
+pub mod log_buffer;
 mod metrics;
+mod warn_limiter;
 
 /// The target of the log lines about attempts. A program that reports attempts itself can leave it out.
 pub(crate) const ATTEMPT: &str = "retryrmq::attempt";
 
-pub(crate) use complaints::Complaints;
 pub(crate) use events::Listener;
 pub use events::{Event, Facts};
 pub use metrics::Stats;
 pub(crate) use metrics::{Counters, Depth, Metrics};
+pub(crate) use warn_limiter::Complaints;
 
 use once_cell::sync::Lazy;
 

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, Server,
     connection::{Addresses, Connection, Doing, ask, look},
-    consumer::flaws::{self, Flaw},
+    consumer::mutants::{self, Mutant},
 };
 
 /// Numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
@@ -151,7 +151,7 @@ impl Probe {
 
 /// The work queue of a plan with waiting queues that ask for at-least-once dead-lettering.
 pub(crate) fn asks_at_least_once(plan: &Plan) -> Option<&str> {
-    if flaws::has(Flaw::TrustsTheArguments) {
+    if mutants::has(Mutant::TrustsTheArguments) {
         return None;
     }
     plan.items.iter().find_map(|item| {

@@ -31,12 +31,12 @@ use tracing::{debug, warn};
 use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
     age_marker::{Age, is_markable},
-    delayed_exchange::{exchange, exchange_and_binding},
-    declarer::{Make, Maker},
     declare_backoff::Patience,
+    declarer::{Make, Maker},
+    delayed_exchange::{exchange, exchange_and_binding},
+    fallback_queue::substitute,
     plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
     queue_age::QueueAge,
-    fallback_queue::substitute,
 };
 use crate::{
     Error, ErrorKind, Result,

@@ -9,36 +9,37 @@
 
 pub(crate) mod age_marker;
 mod apply;
+mod conflicting_arguments;
 mod dead_letter;
 mod dead_letter_probe;
-mod delayed_exchange;
-mod conflicting_arguments;
-mod missing;
+mod declare_backoff;
 mod declarer;
+mod delay_queues;
+mod delayed_exchange;
+mod fallback_queue;
+mod missing;
 mod native;
 mod parking;
-mod declare_backoff;
 mod plan;
 mod queue_age;
 mod retry_queues;
-mod strategy_plan;
 mod service;
 mod strategy;
-mod fallback_queue;
+mod strategy_plan;
 mod unverifiable;
-mod delay_queues;
 mod work_queue;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
+pub(crate) use conflicting_arguments::lacked;
 pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]
 pub(crate) use dead_letter_probe::{
     Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
+pub(crate) use delay_queues::Waits;
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use conflicting_arguments::lacked;
 pub(crate) use missing::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
@@ -49,8 +50,7 @@ pub(crate) use plan::{existing, name, parking as parking_item, unreadable, waits
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;
 pub(crate) use queue_age::SAFE_AGE;
-pub(crate) use strategy_plan::{Detour, Route, Target, Wait, check_waiting, detour};
 pub use strategy::Strategy;
+pub(crate) use strategy_plan::{Detour, Route, Target, Wait, check_waiting, detour};
 pub(crate) use unverifiable::warn_of_unseen;
-pub(crate) use delay_queues::Waits;
 pub use work_queue::WorkQueue;

@@ -2,7 +2,7 @@
 
 use std::{ops::Add, time::Duration};
 
-use crate::consumer::flaws::{self, Flaw};
+use crate::consumer::mutants::{self, Mutant};
 
 /// A quorum queue younger than about a second can come back empty after its broker was killed, and lose confirmed messages.
 pub(crate) const SAFE_AGE: Duration = Duration::from_secs(2);
@@ -36,14 +36,14 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> QueueAge<T> {
     /// When a copy should be sent that there is now, if not at once: until it is safe, its original could not be acknowledged.
     pub(crate) fn sends_at(self, now: T) -> Option<T> {
         let safe = self.safe_from();
-        (safe > now && !flaws::has(Flaw::CopiesToTheNew)).then_some(safe)
+        (safe > now && !mutants::has(Mutant::CopiesToTheNew)).then_some(safe)
     }
 
     /// The answer of a look for its marker, which came now. Later than [`safe_from`](Self::safe_from) it is not needed, and might be about
     /// a queue that has come back empty since the copies were confirmed: whoever marks that one has known it for as long.
     pub(crate) fn looked(&mut self, is_marked: bool, now: T) {
-        let is_marked = is_marked && !flaws::has(Flaw::ForgetsTheMarker);
-        let is_marked = is_marked || flaws::has(Flaw::TrustsTheNew);
+        let is_marked = is_marked && !mutants::has(Mutant::ForgetsTheMarker);
+        let is_marked = is_marked || mutants::has(Mutant::TrustsTheNew);
         self.is_old |= is_marked && now < self.safe_from();
     }
 

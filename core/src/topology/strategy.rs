@@ -8,8 +8,8 @@ use super::{
     delayed_exchange::DelayedExchange,
     native::Native,
     retry_queues::RetryQueues,
-    strategy_plan::{Scheme, Target},
     service::Service,
+    strategy_plan::{Scheme, Target},
 };
 use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};
 

@@ -4,18 +4,18 @@
 
 mod internal_errors;
 mod message;
-mod moving;
+mod set_aside;
 
 pub use self::message::UnreadableMessage;
-use self::moving::{MOST_BYTES, Reading};
+use self::set_aside::{MOST_BYTES, Reading};
 pub(crate) use self::{
     internal_errors::{InternalErrors, Reasons},
-    moving::{Reach, set_aside},
+    set_aside::{Reach, set_aside},
 };
 #[cfg(test)]
 pub(crate) use self::{
     internal_errors::{LEFT_TO_OTHERS, Seen, Step, SuspectQueue},
-    moving::Moved,
+    set_aside::Moved,
 };
 use crate::{Client, Result, amqp10::Message, connection::Connection, topology::unreadable_queue};
 

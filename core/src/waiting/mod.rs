@@ -3,13 +3,13 @@
 //! Each move publishes a copy, and acknowledges the original after the confirm. While a message is held here it does not return by itself,
 //! so it cannot be moved and return at the same time.
 
-mod walk;
 mod queues;
 mod waiting_message;
+mod walk;
 
-pub use walk::Look;
 pub use queues::{Rung, Swept};
 pub use waiting_message::Waiter;
+pub use walk::Look;
 
 use crate::Client;
 

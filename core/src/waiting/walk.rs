@@ -12,10 +12,10 @@ use super::{Rung, Waiter, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
-    parking::{Answer, Source, Supply, publish, open_waiting_queue},
+    parking::{Answer, Source, Supply, open_waiting_queue, publish},
     retry::{Origin, Stamp},
+    terminal_escape,
     topology::parking_queue,
-    visible,
 };
 
 /// A walk through a waiting queue. [`Waiting::look`] starts it; [`close`](Self::close) ends it, and so does dropping it.
@@ -248,7 +248,7 @@ impl Look {
         let message = format!(
             "the broker ended the look at `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its \
              `consumer_timeout`; messages not yet moved still wait, and the last ones that were may be delivered twice",
-            visible::line(&self.rung.name)
+            terminal_escape::line(&self.rung.name)
         );
         Error::new(ErrorKind::ConnectionLost, message).with_source(error)
     }
@@ -273,7 +273,7 @@ fn cut_headers(lost: &[String]) -> Error {
     let names: Vec<_> = lost
         .iter()
         .take(5)
-        .map(|name| format!("`{}`", visible::line(name)))
+        .map(|name| format!("`{}`", terminal_escape::line(name)))
         .collect();
     Error::new(
         ErrorKind::TooLarge,

@@ -7,7 +7,7 @@ use super::{
     super::{Consumer, Received},
     command::{Copy, Return},
     delivery_state::{Consequence, Copying, Purpose},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 use crate::{
     BasicProperties, Strategy,
@@ -151,7 +151,7 @@ impl Case<'_> {
         let state = &self.received.state;
         let failure = match outcome {
             Outcome::Defer { delay } => {
-                if mutants::has(Flaw::PutsBackDeferred) {
+                if mutants::has(Mutant::PutsBackDeferred) {
                     return Consequence::Return(Return::Requeue, self.deferred(*delay));
                 }
                 let deferral = state.deferrals.saturating_add(1);

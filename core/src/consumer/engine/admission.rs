@@ -8,7 +8,7 @@ use super::{
     super::{Delivery, Message, Received, Token, timers::Task},
     Arrival, Commands, Engine, Now, Return,
     delivery_state::{Entry, Held, Phase},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 use crate::{
     retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers, with_reply_to},
@@ -194,7 +194,7 @@ impl Engine {
                 self.follow(token, consequence, now, out);
             }
             Admission::Detour { .. }
-                if !received.state.uncounted_crash && mutants::has(Flaw::SpendsTheLimit) =>
+                if !received.state.uncounted_crash && mutants::has(Mutant::SpendsTheLimit) =>
             {
                 self.hand_out(token, out);
             }
@@ -270,7 +270,7 @@ impl Engine {
         admission == Admission::Park(ParkReason::DeliveryLimit)
             && state.own_crashes < limit
             && state.crashes == limit
-            && !mutants::has(Flaw::TrustsTheCount)
+            && !mutants::has(Mutant::TrustsTheCount)
     }
 
     /// Whether a message has been a suspect for long. A message kept beside another one is counted for that one's crash, and in a short

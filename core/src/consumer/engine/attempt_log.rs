@@ -14,7 +14,7 @@ use super::{action::Case, delivery_state::Consequence};
 use crate::{
     retry::{Failure, ParkReason, format_duration},
     telemetry::{ATTEMPT, Event},
-    visible,
+    terminal_escape,
 };
 
 /// The most characters of an error in the log. The record of a parked message has more.
@@ -213,8 +213,8 @@ impl Case<'_> {
 /// One line without characters that a terminal obeys: publishers and errors choose the text.
 fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(MOST) {
-        Some((end, _)) => Cow::Owned(format!("{}…", visible::line(&text[..end]))),
-        None => visible::line(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", terminal_escape::line(&text[..end]))),
+        None => terminal_escape::line(text),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     super::{Token, timers::Task},
     Command, Commands, Engine, Now, Return,
     delivery_state::{Consequence, Held, Phase},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 use crate::{
     retry::{Failure, Outcome},
@@ -126,7 +126,7 @@ impl Engine {
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.
             Consequence::Return(Return::DeadLetter, event)
-                if now.at < self.safe_from && !mutants::has(Flaw::RejectsEarly) =>
+                if now.at < self.safe_from && !mutants::has(Mutant::RejectsEarly) =>
             {
                 self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
                 self.agenda.add(self.safe_from, token, Task::Reject);

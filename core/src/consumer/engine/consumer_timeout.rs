@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::mutants::{self, Flaw};
+use super::mutants::{self, Mutant};
 
 /// As long as nothing else is known. RabbitMQ allows an unsettled delivery for 30 minutes by default, and then closes the whole channel.
 pub(crate) const LONGEST_KEPT: Duration = Duration::from_secs(600);
@@ -49,7 +49,7 @@ impl ConsumerTimeout {
 
     /// The broker took messages back after `timeout`. Returns whether that is news.
     pub(super) fn learn(&mut self, timeout: Duration) -> bool {
-        if mutants::has(Flaw::ForgetsTheTimeout) {
+        if mutants::has(Mutant::ForgetsTheTimeout) {
             return false;
         }
         let longest = (timeout / PART).max(SHORTEST);

@@ -8,7 +8,7 @@ use super::{
     super::{Token, timers::Task},
     Command, Commands, Engine, Moment, Now, Return,
     delivery_state::{Copying, Held, Phase, Purpose},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
 
@@ -49,7 +49,7 @@ impl Engine {
         }
         entry.phase = Phase::Copying(copying);
         self.watch_copy(now);
-        if mutants::has(Flaw::PublishesTwice) {
+        if mutants::has(Mutant::PublishesTwice) {
             let copy = copy.clone();
             out.add(Command::Publish {
                 token,
@@ -62,7 +62,7 @@ impl Engine {
             copy,
             at_once,
         });
-        if mutants::has(Flaw::AcknowledgesFirst)
+        if mutants::has(Mutant::AcknowledgesFirst)
             && let Some(entry) = self.entries.get_mut(token)
             && let Some(channel) = &mut self.channel
         {
@@ -91,7 +91,7 @@ impl Engine {
         let current = Some(entry.session) == current;
         match stored {
             Ok(safe_from) => {
-                let safe_from = safe_from.filter(|_| !mutants::has(Flaw::LetsGoEarly));
+                let safe_from = safe_from.filter(|_| !mutants::has(Mutant::LetsGoEarly));
                 copying.is_young = safe_from.is_some();
                 // A deferral without waiting queues was reported before.
                 if copying.purpose != Purpose::Deferral {
@@ -106,7 +106,7 @@ impl Engine {
             }
             Err(error)
                 if error.kind() == ErrorKind::Unroutable
-                    && mutants::has(Flaw::TakesReturnedForStored) =>
+                    && mutants::has(Mutant::TakesReturnedForStored) =>
             {
                 self.release(token, now);
             }
@@ -136,7 +136,7 @@ impl Engine {
             }
             _ => {
                 let refused = error.is_permanent();
-                if (refused && !mutants::has(Flaw::KeepsItsPlace)) || tries >= TRIES_IN_PLACE {
+                if (refused && !mutants::has(Mutant::KeepsItsPlace)) || tries >= TRIES_IN_PLACE {
                     self.takes_its_place(token);
                 }
                 if refused || tries >= TRIES_AS_THE_ONLY_ONE {
@@ -176,7 +176,7 @@ impl Engine {
                 copying.under_way && now.at > copying.published + self.consumer_timeout.longest()
             };
             if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
-                && !mutants::has(Flaw::KeepsWhatIsHeldUp)
+                && !mutants::has(Mutant::KeepsWhatIsHeldUp)
             {
                 out.add(Command::Withdraw { token });
             }

@@ -12,7 +12,7 @@ use super::{
     super::Token,
     Commands, Engine, Moment, Now,
     delivery_state::{Held, Phase},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 
 /// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
@@ -91,7 +91,7 @@ impl Engine {
 
     /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow() && !mutants::has(Flaw::HasCompany)
+        self.suspect.is_some() && self.intake.is_narrow() && !mutants::has(Mutant::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -145,7 +145,7 @@ impl Engine {
                 if !quiet && now.at < until {
                     return;
                 }
-                if mutants::has(Flaw::DoesNotAsk) {
+                if mutants::has(Mutant::DoesNotAsk) {
                     return self.run_suspect(token, now, out);
                 }
                 let number = self.sync(now, out);
@@ -154,7 +154,7 @@ impl Engine {
                     suspect.stage = Stage::Syncs {
                         until: now.at + PATIENCE,
                         number,
-                        waits_until: if mutants::has(Flaw::WaitsTwice) {
+                        waits_until: if mutants::has(Mutant::WaitsTwice) {
                             Moment::MAX
                         } else {
                             until

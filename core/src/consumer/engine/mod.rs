@@ -11,25 +11,25 @@
 //! there are, which message runs alone, what is acknowledged. The shell calls `on` for each event and `turn` once after them, and `turn`
 //! again at [`wake_at`](Engine::wake_at).
 
-mod admission;
-mod attempts;
-mod command;
+mod ack_barrier;
 mod action;
+mod admission;
+mod attempt_log;
+mod attempts;
+mod circuit_breaker;
+mod command;
 mod consumer_timeout;
 mod copies;
+mod crash_isolation;
+mod delivery_state;
 mod drain;
 mod early_redeliveries;
-mod delivery_state;
-pub(crate) mod mutants;
 mod input;
+pub(crate) mod mutants;
 mod prefetch_control;
-mod circuit_breaker;
 mod publish_stall;
-mod attempt_log;
 mod sessions;
 mod settlement;
-mod crash_isolation;
-mod ack_barrier;
 mod unstarted_deliveries;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -37,8 +37,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tracing::warn;
 
 pub(super) use action::Case;
-pub(super) use delivery_state::Consequence;
 pub use attempt_log::{Follows, Sentence};
+pub(super) use delivery_state::Consequence;
 
 pub(crate) use super::engine_time::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
@@ -49,19 +49,19 @@ use drain::COPIES;
 pub(crate) use input::{Arrival, Input};
 
 use self::{
+    ack_barrier::Syncs,
+    circuit_breaker::Pausing,
     consumer_timeout::ConsumerTimeout,
+    crash_isolation::Suspect,
+    delivery_state::{Entry, Phase},
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    delivery_state::{Entry, Phase},
     prefetch_control::{Alone, Goal, Intake, Step},
-    circuit_breaker::Pausing,
     sessions::Channel,
-    crash_isolation::Suspect,
-    ack_barrier::Syncs,
 };
 use super::{
-    Consumer, Received, Token, acks::Ack, timers::Agenda, delivery_queue::Ending, handled_dedup::Memory,
-    engine_time::Moment, tokens::Slab,
+    Consumer, Received, Token, acks::Ack, delivery_queue::Ending, engine_time::Moment,
+    handled_dedup::Memory, timers::Agenda, tokens::Slab,
 };
 use crate::{
     ErrorKind,
@@ -532,8 +532,8 @@ impl Engine {
 }
 
 #[cfg(test)]
+mod fault_simulation;
+#[cfg(test)]
 mod scenario_tests;
 #[cfg(test)]
 mod service_equivalence_tests;
-#[cfg(test)]
-mod fault_simulation;

@@ -2,7 +2,7 @@
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum Mutant {
     /// Acknowledges a message before its copy is confirmed.
     AcknowledgesFirst,
     /// Treats any message with the same id as the one that was handled.
@@ -73,7 +73,7 @@ pub(crate) enum Flaw {
 
 /// Whether this defect is put back.
 #[cfg(not(test))]
-pub(crate) const fn has(_: Flaw) -> bool {
+pub(crate) const fn has(_: Mutant) -> bool {
     false
 }
 
@@ -84,21 +84,21 @@ pub(crate) use put_back::{has, with};
 mod put_back {
     use std::cell::Cell;
 
-    use super::Flaw;
+    use super::Mutant;
 
     thread_local! {
-        static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
+        static MUTANT: Cell<Option<Mutant>> = const { Cell::new(None) };
     }
 
-    pub(crate) fn has(flaw: Flaw) -> bool {
-        FLAW.get() == Some(flaw)
+    pub(crate) fn has(mutant: Mutant) -> bool {
+        MUTANT.get() == Some(mutant)
     }
 
     /// Runs `act` on this thread with a defect put back.
-    pub(crate) fn with<T>(flaw: Flaw, act: impl FnOnce() -> T) -> T {
-        FLAW.set(Some(flaw));
+    pub(crate) fn with<T>(mutant: Mutant, act: impl FnOnce() -> T) -> T {
+        MUTANT.set(Some(mutant));
         let done = act();
-        FLAW.set(None);
+        MUTANT.set(None);
         done
     }
 }

@@ -18,7 +18,7 @@
 //! quorum queue is cancelled first. The one of another queue stays as it is, and brings one message at a time: a classic queue may be deleted
 //! with its last consumer.
 
-use super::mutants::{self, Flaw};
+use super::mutants::{self, Mutant};
 
 /// Which messages the broker may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Intake {
         let Some(fit) = newest_served.or_else(|| self.taps.iter().find(fits)) else {
             let running = self.taps.iter().find(|tap| tap.stage == Stage::Running);
             return Some(match running.map(|tap| tap.consumer) {
-                Some(consumer) if mutants::has(Flaw::CancelsFirst) => self.cancel(consumer),
+                Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
                 _ => self.consume(want),
             });
         };
@@ -152,7 +152,7 @@ impl Intake {
         let stuck = other.stuck >= usize::from(other.prefetch);
         if !served
             && !stuck
-            && !mutants::has(Flaw::LosesItsPlace)
+            && !mutants::has(Mutant::LosesItsPlace)
             && (other.prefetch < want || other.prefetch == want && other.taken > 0)
         {
             if other.served < IN_A_ROW || other.taken > 0 {

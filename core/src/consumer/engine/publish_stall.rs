@@ -11,7 +11,7 @@ use super::{
     Command, Commands, Engine, Now, Return,
     copies::LONGEST_WAY,
     delivery_state::{Copying, Phase},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 use crate::retry::is_near_its_limit;
 
@@ -65,7 +65,7 @@ impl Engine {
         }
         // Classic queues count nothing.
         let is_left_alone = self.is_classic || self.drain.is_some();
-        if !self.stalled || is_left_alone || mutants::has(Flaw::ConsumesOn) {
+        if !self.stalled || is_left_alone || mutants::has(Mutant::ConsumesOn) {
             return;
         }
         if is_near && !self.nack_is_uncounted && !std::mem::replace(&mut self.halted, true) {

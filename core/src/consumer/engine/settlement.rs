@@ -6,7 +6,7 @@ use super::{
     super::{Received, Token},
     Command, Commands, Engine, Now, Return,
     delivery_state::{Entry, Phase, Purpose},
-    mutants::{self, Flaw},
+    mutants::{self, Mutant},
 };
 
 impl Engine {
@@ -43,7 +43,7 @@ impl Engine {
             Some(channel) if channel.session == entry.session => {
                 // A broker that has died without a word may have taken a young queue with it. Then the message comes again and must run.
                 let was_young = matches!(&entry.phase, Phase::Copying(copying) if copying.is_young);
-                if ended && (!was_young || mutants::has(Flaw::BelievesSilence)) {
+                if ended && (!was_young || mutants::has(Mutant::BelievesSilence)) {
                     self.memory.acknowledged(&entry.received);
                 }
                 if matches!(&entry.phase, Phase::Copying(copying) if copying.purpose == Purpose::Detour)

@@ -1,10 +1,10 @@
 //! The shell around an [`Engine`]: the one task that owns its channel, passes events to it and carries out its commands.
 
+mod broker_requirements;
 mod channel;
 mod copies;
-mod broker_requirements;
-mod startup_warnings;
 mod prefetch_slots;
+mod startup_warnings;
 
 use std::{
     sync::Arc,
@@ -19,15 +19,15 @@ use tokio::{
 };
 
 use self::{
+    broker_requirements::Demands,
     channel::{Channel, Happening},
     copies::{Copies, Stored},
-    broker_requirements::Demands,
     startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
 use super::{
     Consumer, Token,
-    engine::{Command, Commands, Engine, Input, Now, Setup},
     delivery_queue::{Ending, Inbox},
+    engine::{Command, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
     Client, Error, ErrorKind, Result, Server,

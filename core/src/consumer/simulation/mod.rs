@@ -17,8 +17,8 @@ pub use trial::Trial;
 use self::queue::Queue;
 use super::{
     Consumer, Delivery, IntoOutcome, Message, Token,
-    engine::{Arrival, Commands, Engine, Input, Now, Setup},
     delivery_queue::Ending,
+    engine::{Arrival, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     Failure, SECOND,
-    retry::state::{Counting, Past},
+    retry::header_state::{Counting, Past},
 };
 
 fn failed() -> Outcome {

@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use self::tries::{Last, Tries, forbids, is_one_more};
-use super::moving::{FEW, Moved, Reach, can_set_aside, set_aside};
+use super::set_aside::{FEW, Moved, Reach, can_set_aside, set_aside};
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
     connection::{Census, Connection, Count, look},
     consumer::{
         Singly,
-        flaws::{self, Flaw},
+        mutants::{self, Mutant},
     },
     topology::unreadable_queue,
 };
@@ -163,7 +163,7 @@ impl InternalErrors {
 
     /// Whether to look before the next connection consumes.
     pub(crate) fn looks(&self) -> bool {
-        self.closed > 0 && !flaws::has(Flaw::DoesNotLook)
+        self.closed > 0 && !mutants::has(Mutant::DoesNotLook)
     }
 
     /// How long to wait before the next connection consumes. Sessions that end soon are followed by growing pauses, and here each of them had
@@ -449,7 +449,7 @@ impl InternalErrors {
     fn after(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<()> {
         let queue = suspect.queue;
         let why = match looked {
-            _ if flaws::has(Flaw::NeverStops) => return Ok(()),
+            _ if mutants::has(Mutant::NeverStops) => return Ok(()),
             Ok(Moved {
                 refused: Some(error),
                 ..

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use retryrmq_model::{QueueType, Version};
 
 use super::{
-    super::mutants::{self, Flaw},
+    super::mutants::{self, Mutant},
     Broken, Careless, Faults, Setting, Unreadable, World,
 };
 use crate::Strategy;
@@ -686,63 +686,63 @@ fn the_same_seed_plays_the_same_run() {
 /// The simulation can fail: it finds these defects within seconds.
 #[test]
 fn defects_that_are_put_back_are_found() {
-    for flaw in [
-        Flaw::AcknowledgesFirst,
-        Flaw::BelievesIds,
-        Flaw::SpendsTheLimit,
-        Flaw::LosesItsPlace,
-        Flaw::CancelsFirst,
-        Flaw::TrustsTheCount,
-        Flaw::TrustsTheLimit,
-        Flaw::LetsGoFirst,
-        Flaw::ForgetsTheChannel,
-        Flaw::WaitsTwice,
-        Flaw::PublishesTwice,
-        Flaw::HasCompany,
-        Flaw::DoesNotAsk,
-        Flaw::LetsGoEarly,
-        Flaw::CopiesToTheNew,
-        Flaw::TrustsTheNew,
-        Flaw::MarksTheNew,
-        Flaw::BelievesSilence,
-        Flaw::RejectsEarly,
-        Flaw::BelievesLikeness,
-        Flaw::KeepsWhatIsHeldUp,
-        Flaw::ForgetsTheTimeout,
-        Flaw::ConsumesOn,
-        Flaw::TakesReturnedForStored,
-        Flaw::PutsBackDeferred,
-        Flaw::KeepsItsPlace,
-        Flaw::TrustsTheArguments,
-        Flaw::ProbesLast,
-        Flaw::KeepsItsChannel,
-        Flaw::ForgetsTheMarker,
-        Flaw::DoesNotLook,
-        Flaw::NeverStops,
+    for mutant in [
+        Mutant::AcknowledgesFirst,
+        Mutant::BelievesIds,
+        Mutant::SpendsTheLimit,
+        Mutant::LosesItsPlace,
+        Mutant::CancelsFirst,
+        Mutant::TrustsTheCount,
+        Mutant::TrustsTheLimit,
+        Mutant::LetsGoFirst,
+        Mutant::ForgetsTheChannel,
+        Mutant::WaitsTwice,
+        Mutant::PublishesTwice,
+        Mutant::HasCompany,
+        Mutant::DoesNotAsk,
+        Mutant::LetsGoEarly,
+        Mutant::CopiesToTheNew,
+        Mutant::TrustsTheNew,
+        Mutant::MarksTheNew,
+        Mutant::BelievesSilence,
+        Mutant::RejectsEarly,
+        Mutant::BelievesLikeness,
+        Mutant::KeepsWhatIsHeldUp,
+        Mutant::ForgetsTheTimeout,
+        Mutant::ConsumesOn,
+        Mutant::TakesReturnedForStored,
+        Mutant::PutsBackDeferred,
+        Mutant::KeepsItsPlace,
+        Mutant::TrustsTheArguments,
+        Mutant::ProbesLast,
+        Mutant::KeepsItsChannel,
+        Mutant::ForgetsTheMarker,
+        Mutant::DoesNotLook,
+        Mutant::NeverStops,
     ] {
-        let setting = |seed| match flaw {
-            Flaw::LosesItsPlace | Flaw::PublishesTwice => in_turn(setting(seed)),
-            Flaw::CancelsFirst => Setting {
+        let setting = |seed| match mutant {
+            Mutant::LosesItsPlace | Mutant::PublishesTwice => in_turn(setting(seed)),
+            Mutant::CancelsFirst => Setting {
                 work: QueueType::Classic,
                 single_active: false,
                 auto_delete: true,
                 replicas: 1,
                 ..in_turn(setting(seed))
             },
-            Flaw::TrustsTheCount => suspected(setting(seed)),
-            Flaw::WaitsTwice => hung(setting(seed)),
-            Flaw::LetsGoEarly | Flaw::TrustsTheNew => young(setting(seed)),
-            Flaw::MarksTheNew => Setting {
+            Mutant::TrustsTheCount => suspected(setting(seed)),
+            Mutant::WaitsTwice => hung(setting(seed)),
+            Mutant::LetsGoEarly | Mutant::TrustsTheNew => young(setting(seed)),
+            Mutant::MarksTheNew => Setting {
                 replicas: 2,
                 ..young(setting(seed))
             },
-            Flaw::BelievesSilence => silent(setting(seed)),
-            Flaw::RejectsEarly => rejected_young(setting(seed)),
-            Flaw::TakesReturnedForStored => served_late(setting(seed)),
-            Flaw::PutsBackDeferred => plain(setting(seed)),
-            Flaw::KeepsItsPlace => refused(setting(seed)),
+            Mutant::BelievesSilence => silent(setting(seed)),
+            Mutant::RejectsEarly => rejected_young(setting(seed)),
+            Mutant::TakesReturnedForStored => served_late(setting(seed)),
+            Mutant::PutsBackDeferred => plain(setting(seed)),
+            Mutant::KeepsItsPlace => refused(setting(seed)),
             // A run that does not end takes the longer, the more messages there are.
-            Flaw::SpendsTheLimit => {
+            Mutant::SpendsTheLimit => {
                 let setting = setting(seed);
                 let messages = setting.messages.min(12);
                 Setting {
@@ -750,37 +750,37 @@ fn defects_that_are_put_back_are_found() {
                     ..setting
                 }
             }
-            Flaw::TrustsTheArguments => trusting(Setting {
+            Mutant::TrustsTheArguments => trusting(Setting {
                 messages: 59,
                 ..setting(seed)
             }),
             // With a policy a queue changes when that does.
-            Flaw::ProbesLast => careless(Setting {
+            Mutant::ProbesLast => careless(Setting {
                 version: Version::V3_10,
                 work: QueueType::Classic,
                 messages: 50,
                 ..setting(seed)
             }),
-            Flaw::KeepsItsChannel => narrow(setting(seed)),
-            Flaw::ForgetsTheMarker | Flaw::CopiesToTheNew => crash_looping(setting(seed)),
+            Mutant::KeepsItsChannel => narrow(setting(seed)),
+            Mutant::ForgetsTheMarker | Mutant::CopiesToTheNew => crash_looping(setting(seed)),
             // A classic queue would keep it for ever.
-            Flaw::DoesNotLook => Setting {
+            Mutant::DoesNotLook => Setting {
                 work: QueueType::Quorum,
                 ..movable(setting(seed))
             },
-            Flaw::NeverStops => Setting {
+            Mutant::NeverStops => Setting {
                 work: QueueType::Quorum,
                 ..stuck(setting(seed))
             },
-            Flaw::ForgetsTheTimeout => possible(impatient(setting(seed))),
-            Flaw::ConsumesOn => counted(setting(seed)),
-            Flaw::KeepsWhatIsHeldUp => alarmed(setting(seed)),
-            Flaw::TrustsTheLimit | Flaw::LetsGoFirst | Flaw::ForgetsTheChannel => {
+            Mutant::ForgetsTheTimeout => possible(impatient(setting(seed))),
+            Mutant::ConsumesOn => counted(setting(seed)),
+            Mutant::KeepsWhatIsHeldUp => alarmed(setting(seed)),
+            Mutant::TrustsTheLimit | Mutant::LetsGoFirst | Mutant::ForgetsTheChannel => {
                 walked(setting(seed))
             }
             _ => setting(seed),
         };
-        finds(flaw, setting);
+        finds(mutant, setting);
     }
 }
 
@@ -792,7 +792,7 @@ fn without_the_probe_each_reason_to_dead_letter_at_most_once_loses_messages() {
         (Version::V4_0, 58, Careless::OperatorPolicy),
         (Version::V4_0, 59, Careless::Policy),
     ] {
-        finds(Flaw::TrustsTheArguments, |seed| {
+        finds(Mutant::TrustsTheArguments, |seed| {
             let setting = trusting(Setting {
                 version,
                 messages,
@@ -814,13 +814,13 @@ fn trusting(setting: Setting) -> Setting {
 }
 
 /// Plays runs with this defect until one fails.
-fn finds(flaw: Flaw, setting: impl Fn(u64) -> Setting) {
+fn finds(mutant: Mutant, setting: impl Fn(u64) -> Setting) {
     const SEEDS: u64 = 2_000;
     let began = Instant::now();
-    let found = mutants::with(flaw, || {
+    let found = mutants::with(mutant, || {
         (0..SEEDS).find_map(|seed| run(seed, setting(seed)).err())
     });
-    let found = found.unwrap_or_else(|| panic!("{flaw:?} is not found in {SEEDS} seeds"));
+    let found = found.unwrap_or_else(|| panic!("{mutant:?} is not found in {SEEDS} seeds"));
     let time = began.elapsed();
-    println!("{flaw:?}: seed {}, {time:.1?}: {}", found.seed, found.why);
+    println!("{mutant:?}: seed {}, {time:.1?}: {}", found.seed, found.why);
 }

@@ -10,7 +10,7 @@ use super::{
     Replica, Running,
 };
 use crate::{
-    consumer::{Delivery, engine::Input, delivery_queue::Ending},
+    consumer::{Delivery, delivery_queue::Ending, engine::Input},
     retry::{Failure, Outcome, ParkReason},
 };
 

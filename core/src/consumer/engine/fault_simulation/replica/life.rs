@@ -13,7 +13,7 @@ use crate::{
     Error, ErrorKind, Strategy,
     consumer::engine::{
         Engine, Input, Setup,
-        mutants::{self, Flaw},
+        mutants::{self, Mutant},
     },
     retry::{Counting, Origin},
     telemetry::Counters,
@@ -56,7 +56,7 @@ impl World {
 
     /// Checks the topology on a connection of its own, and opens a channel.
     pub(super) fn open(&mut self, at: usize, session: u64) -> Result<(), String> {
-        let is_late = mutants::has(Flaw::ProbesLast);
+        let is_late = mutants::has(Mutant::ProbesLast);
         let opened = (is_late || self.may_rely_on_the_broker(at))
             && self.topology(at)
             && (!is_late || self.may_rely_on_the_broker(at))
@@ -144,7 +144,7 @@ impl World {
                 age.looked(is_marked && self.clock <= self.now, self.now);
                 if !is_marked && let Some(view) = self.broker.queue_view(&name) {
                     self.markers.insert(name.clone(), view.created);
-                    if !mutants::has(Flaw::MarksTheNew) {
+                    if !mutants::has(Mutant::MarksTheNew) {
                         self.clock = self.now + SAFE_AGE;
                     }
                 }

@@ -10,8 +10,8 @@ use lapin::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, Doing, ask, look},
+    terminal_escape,
     topology::{lacked, name},
-    visible,
 };
 
 /// How many arguments of an existing stream are taken over before giving up.
@@ -72,7 +72,7 @@ pub(crate) async fn make(
         ErrorKind::Mismatch,
         format!(
             "the stream `{}` has more than {MOST} arguments",
-            visible::line(queue)
+            terminal_escape::line(queue)
         ),
     ))
 }
@@ -80,7 +80,7 @@ pub(crate) async fn make(
 fn is_no_stream(queue: &str, why: Error) -> Error {
     let message = format!(
         "the queue `{}` is there and is no stream: name another, or one that does not exist yet; {why}",
-        visible::line(queue)
+        terminal_escape::line(queue)
     );
     Error::new(ErrorKind::Mismatch, message).with_source(why)
 }

@@ -16,12 +16,12 @@ use tokio::{
 use tracing::debug;
 
 use super::{
+    batch::{self, Sent, is_in_doubt},
     channel_pool::{ChannelPool, Got, TURN},
+    confirm_timeout::Patience,
     job::Task,
-    patience::Patience,
-    refused::Refused,
-    stall::Stalls,
-    wave::{self, Sent, is_in_doubt},
+    rejected_cache::Refused,
+    stall_detector::Stalls,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -285,7 +285,7 @@ impl Desk {
                 self.keep(channel);
                 return Ok(());
             }
-            if let Some(error) = wave::refusal_beforehand(&task, channel.limits()) {
+            if let Some(error) = batch::refusal_beforehand(&task, channel.limits()) {
                 self.keep(channel);
                 task.answer(Err(error));
                 return Ok(());
@@ -315,7 +315,7 @@ impl Desk {
 
     async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Sent {
         let began = Instant::now();
-        let sent = wave::send(channel, wave, self.patience.now()).await;
+        let sent = batch::send(channel, wave, self.patience.now()).await;
         if sent.channel.is_some() {
             self.patience.was_rewarded(began.elapsed());
         } else {
@@ -351,7 +351,7 @@ fn safe_wave(
     let mut wave = Vec::new();
     while let Some(task) = rest.peek() {
         let proven = limits.is_proven(task.body().len());
-        let refusal = wave::refusal_beforehand(task, limits);
+        let refusal = batch::refusal_beforehand(task, limits);
         let wanted = task.is_wanted();
         if wanted && refusal.is_none() && !proven && !wave.is_empty() {
             break;

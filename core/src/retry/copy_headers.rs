@@ -10,8 +10,8 @@ use lapin::{
 use super::{
     Failure, Handover, ParkReason, RetryState,
     fingerprint::fingerprint,
+    header_budget::{encoded_size, fit, size_of},
     headers, history,
-    size::{encoded_size, fit, size_of},
 };
 
 /// The headers of a copy while they are written. A finished table cannot lose any.
