@@ -60,7 +60,7 @@ SEED ?= 0
 .PHONY: simulate
 simulate: cargo ## simulate lives of consumers against the model of the broker: make simulate SECONDS_OF_SEEDS=600 SEED=0
 	RETRYRMQ_SIMULATE_SECONDS=$(SECONDS_OF_SEEDS) RETRYRMQ_SIMULATE_FROM=$(SEED) \
-		cargo test --release -p retryrmq --lib -- --nocapture engine::world
+		cargo test --release -p retryrmq --lib -- --nocapture engine::fault_simulation
 
 # How long for each target; `make check` gives ten thousand inputs to each, the same ones each time.
 SECONDS_OF_FUZZING ?= 600

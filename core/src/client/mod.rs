@@ -32,16 +32,16 @@ use self::{end::end_together, parked_gauge::Depths, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        ANSWER, Addresses, Bell, Connection, Credentials, FIRST_PAUSE, Keeping, LONGEST_PAUSE,
-        Link, Looks, Server,
+        ANSWER, Addresses, Connection, Credentials, FIRST_PAUSE, LONGEST_PAUSE, Link, LinkOptions,
+        ProbeConnection, ReconnectSignal, Server,
     },
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
     telemetry::{Complaints, Counters, Metrics},
     topology::{
-        DeadLetterProbes, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE, Strategy, Wait,
-        Waits, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
+        DeadLetterProbes, DelayQueues, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE,
+        Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     unreadable::{Reasons, Unreadable},
     waiting::Waiting,
@@ -149,7 +149,7 @@ struct Inner {
     publishes: RwLock<()>,
     metrics: Metrics,
     depths: Arc<Depths>,
-    looks: Arc<Looks>,
+    looks: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
@@ -158,7 +158,7 @@ struct Inner {
     stops: AtomicU64,
     probes: Arc<DeadLetterProbes>,
     /// Keyed by queue name.
-    delayed: Mutex<HashMap<String, Arc<Waits>>>,
+    delayed: Mutex<HashMap<String, Arc<DelayQueues>>>,
 }
 
 /// The labels of the two connections.
@@ -215,8 +215,8 @@ impl Client {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let bell = Bell::new();
-        let keeping = |purpose| Keeping {
+        let bell = ReconnectSignal::new();
+        let keeping = |purpose| LinkOptions {
             purpose,
             ends_when_refused: options.end_when_refused,
             bell: bell.clone(),
@@ -260,7 +260,7 @@ impl Client {
             ]));
         }
         let metrics = Metrics::default();
-        let looks = Arc::new(Looks::new(&addresses));
+        let looks = Arc::new(ProbeConnection::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
             depths: Depths::new(metrics.depth(), &addresses, &looks),
@@ -402,7 +402,7 @@ impl Client {
     }
 
     /// The waiting queues that messages published to `queue` with a delay use.
-    pub(crate) fn waits(&self, queue: &str) -> Arc<Waits> {
+    pub(crate) fn waits(&self, queue: &str) -> Arc<DelayQueues> {
         let mut delayed = self
             .0
             .delayed
@@ -414,7 +414,7 @@ impl Client {
         if delayed.len() >= DELAYED {
             delayed.clear();
         }
-        let waits = Arc::new(Waits::of_publisher(
+        let waits = Arc::new(DelayQueues::of_publisher(
             Arc::clone(&self.0.addresses),
             queue.to_owned(),
             self.0.options.queue_type,
@@ -589,7 +589,7 @@ impl Client {
     }
 
     /// The connection for looks at queues that may be missing.
-    pub(crate) fn looks(&self) -> &Looks {
+    pub(crate) fn looks(&self) -> &ProbeConnection {
         &self.0.looks
     }
 

@@ -17,7 +17,9 @@ use tracing::debug;
 
 use crate::{
     ErrorKind, Result,
-    connection::{Addresses, Census, Connection, Link, Looks, OpenChannel, is_doubtful, look},
+    connection::{
+        Addresses, Census, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, look,
+    },
     telemetry::Depth,
     topology::{name, parking_queue},
 };
@@ -29,7 +31,7 @@ const FRESH: Duration = Duration::from_secs(5);
 pub(super) struct Depths {
     depth: Depth,
     addresses: Arc<Addresses>,
-    looks: Arc<Looks>,
+    looks: Arc<ProbeConnection>,
     state: Mutex<State>,
     /// The metrics may be read from a thread outside any runtime.
     runtime: Handle,
@@ -58,7 +60,11 @@ enum Known {
 
 impl Depths {
     /// MUST be called inside a runtime.
-    pub(super) fn new(depth: Depth, addresses: &Arc<Addresses>, looks: &Arc<Looks>) -> Arc<Self> {
+    pub(super) fn new(
+        depth: Depth,
+        addresses: &Arc<Addresses>,
+        looks: &Arc<ProbeConnection>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             depth,
             addresses: Arc::clone(addresses),

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use super::{
     Address,
     channel::OpenChannel,
-    error_mapping::{Doing, refusal},
+    error_mapping::{Operation, refusal},
     limits::FRAME_MAX,
     limits::Limits,
     liveness::{Pulse, beat},
@@ -30,14 +30,14 @@ use super::{
     login::Login,
     server::Server,
     timeouts::GOODBYE,
-    transport::{self, Kit, Lifeline},
+    transport::{self, LapinRuntime, SocketHandle},
     weak_connection::Line,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// Hangs up when it is dropped. Without it, a connection that nobody waits for any more would stay open: lapin's thread completes an
 /// abandoned handshake, and then answers heartbeats as long as the process lives.
-pub(super) struct Hangup(pub(super) Arc<Lifeline>);
+pub(super) struct Hangup(pub(super) Arc<SocketHandle>);
 
 impl Drop for Hangup {
     fn drop(&mut self) {
@@ -87,7 +87,7 @@ impl Connection {
         let discretion = Discretion::now(Arc::clone(&lifeline.0.is_cut));
         let connecting = lapin::Connection::connector(
             uri(address, login),
-            Kit::runtime(tokio::runtime::Handle::current(), discretion.clone()),
+            LapinRuntime::runtime(tokio::runtime::Handle::current(), discretion.clone()),
             async move |_, _| {
                 discretion.keep(); // in lapin's own thread, which calls this
                 let stream = stream
@@ -101,7 +101,7 @@ impl Connection {
             },
             properties,
         );
-        let doing = Doing::Connecting(address, &login.user);
+        let doing = Operation::Connecting(address, &login.user);
         let lapin = match timeout(patience.max(GOODBYE), connecting).await {
             Ok(Ok(lapin)) => lapin,
             Ok(Err(why)) => {

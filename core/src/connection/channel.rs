@@ -11,11 +11,11 @@ use lapin::{
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    error_mapping::{Doing, is_a_limit_of_channels, refusal},
+    error_mapping::{Operation, is_a_limit_of_channels, refusal},
     limits::Limits,
     sanitiser::MendedLog,
     timeouts::{ANSWER, GOODBYE},
-    transport::Lifeline,
+    transport::SocketHandle,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -71,7 +71,7 @@ pub(super) fn spent(error: Error) -> Error {
 /// broker answers that by closing the connection.
 pub(crate) struct OpenChannel {
     pub(super) channel: Channel,
-    pub(super) lifeline: Arc<Lifeline>,
+    pub(super) lifeline: Arc<SocketHandle>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
     /// Held until it is closed, for who counts the channels.
@@ -148,7 +148,7 @@ pub(crate) const LINGER: Duration = Duration::from_millis(250);
 
 /// Asks the broker something, within [`ANSWER`].
 pub(crate) async fn ask<T>(
-    doing: Doing<'_>,
+    doing: Operation<'_>,
     question: impl Future<Output = lapin::Result<T>>,
 ) -> Result<T> {
     match timeout(ANSWER, question).await {
@@ -174,5 +174,5 @@ pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin:
         ..QueueDeclareOptions::default()
     };
     let looked = channel.queue_declare(queue.clone(), passive, FieldTable::default());
-    ask(Doing::Looking(queue.as_str()), looked).await
+    ask(Operation::Looking(queue.as_str()), looked).await
 }

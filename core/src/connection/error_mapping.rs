@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, topology::work_queue_of};
 
 /// What was being done, for the sentence.
 #[derive(Clone, Copy)]
-pub(crate) enum Doing<'a> {
+pub(crate) enum Operation<'a> {
     /// Connecting to this address as this user.
     Connecting(&'a Address, &'a str),
     Opening,
@@ -27,7 +27,7 @@ pub(crate) enum Doing<'a> {
     Settling,
 }
 
-impl fmt::Display for Doing<'_> {
+impl fmt::Display for Operation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting(address, _) => write!(f, "connecting to {}", address.authority()),
@@ -43,7 +43,7 @@ impl fmt::Display for Doing<'_> {
     }
 }
 
-impl Doing<'_> {
+impl Operation<'_> {
     /// The queue or exchange that a refusal would name.
     fn name(&self) -> Option<&str> {
         match self {
@@ -77,7 +77,7 @@ fn may_be_too_long_to_say(name: &str) -> bool {
     !name.is_ascii() && name.len() >= WITH_VALUES
 }
 
-fn too_long_to_say(doing: &Doing<'_>) -> (ErrorKind, String) {
+fn too_long_to_say(doing: &Operation<'_>) -> (ErrorKind, String) {
     (
         ErrorKind::TooLarge,
         format!(
@@ -99,7 +99,7 @@ pub(super) fn is_a_limit_of_channels(text: &str) -> bool {
 
 /// The answer to a connection too many. It may be let in later: closed ones count until the broker has noticed. But nobody waits in vain
 /// without knowing that those which fill the limit may be our own.
-fn limited(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
+fn limited(doing: &Operation<'_>, text: &str) -> (ErrorKind, String) {
     (
         ErrorKind::Unreachable,
         format!(
@@ -110,7 +110,7 @@ fn limited(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
 }
 
 /// The error for `why`, which happened during `doing`.
-pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
+pub(crate) fn refusal(doing: &Operation<'_>, why: lapin::Error) -> Error {
     let (kind, message) = match why.kind() {
         Cause::ProtocolError(said) => {
             let text = said.get_message().as_str();
@@ -144,7 +144,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 ),
                 // Mostly a virtual host that starts after its node, or is down on this node: `vhost 'v' is down`.
                 AMQPErrorKind::Hard(AMQPHardError::INTERNALERROR)
-                    if matches!(doing, Doing::Connecting(..)) =>
+                    if matches!(doing, Operation::Connecting(..)) =>
                 {
                     (
                         ErrorKind::Unreachable,
@@ -168,7 +168,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         }
         // With TLS 1.3 a server refuses a client's certificate only after the client's handshake.
         Cause::IOError(io)
-            if matches!(doing, Doing::Connecting(..))
+            if matches!(doing, Operation::Connecting(..))
                 && io
                     .get_ref()
                     .is_some_and(|inner| inner.is::<rustls::Error>()) =>
@@ -184,7 +184,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
         | Cause::InvalidConnectionState(_)
         | Cause::IOError(_)
         | Cause::MissingHeartbeatError
-            if matches!(doing, Doing::Connecting(..)) =>
+            if matches!(doing, Operation::Connecting(..)) =>
         {
             (
                 ErrorKind::Unreachable,
@@ -193,7 +193,7 @@ pub(crate) fn refusal(doing: &Doing<'_>, why: lapin::Error) -> Error {
                 ),
             )
         }
-        Cause::ParsingError(_) if matches!(doing, Doing::Connecting(..)) => (
+        Cause::ParsingError(_) if matches!(doing, Operation::Connecting(..)) => (
             ErrorKind::Unreachable,
             format!("what answers while {doing} does not speak AMQP 0-9-1"),
         ),
@@ -300,8 +300,8 @@ fn largest(text: &str) -> Option<usize> {
     largest[..digits].parse().ok()
 }
 
-fn not_found(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
-    if matches!(doing, Doing::Publishing) {
+fn not_found(doing: &Operation<'_>, text: &str) -> (ErrorKind, String) {
+    if matches!(doing, Operation::Publishing) {
         return (
             ErrorKind::Unroutable,
             format!("nothing takes the message: {text}; declare the exchange first"),
@@ -351,8 +351,8 @@ fn is_absent(text: &str) -> bool {
 }
 
 /// RabbitMQ sends 406 for a second declaration that differs from the first, and for much else.
-fn precondition_failed(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
-    if matches!(doing, Doing::Publishing) {
+fn precondition_failed(doing: &Operation<'_>, text: &str) -> (ErrorKind, String) {
+    if matches!(doing, Operation::Publishing) {
         let kind = if text.contains("larger than") {
             ErrorKind::TooLarge
         } else {
@@ -383,8 +383,8 @@ fn is_a_limit_of_queues(text: &str) -> bool {
     text.contains("queue limit in vhost '") && text.ends_with(") is reached")
 }
 
-fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
-    if let Doing::Connecting(address, user) = doing {
+fn access_refused(doing: &Operation<'_>, text: &str) -> (ErrorKind, String) {
+    if let Operation::Connecting(address, user) = doing {
         let who = match (&address.cert_file, &address.password_file) {
             (Some(file), _) if address.external => format!(
                 "the user named in the certificate {}; check that this user exists and that the plugin rabbitmq_auth_mechanism_ssl is enabled",
@@ -426,29 +426,31 @@ fn access_refused(doing: &Doing<'_>, text: &str) -> (ErrorKind, String) {
 }
 
 /// All permissions that `doing` needs, because RabbitMQ names one at a time, and 3.10 not even which.
-fn needed(doing: &Doing<'_>, text: &str) -> String {
+fn needed(doing: &Operation<'_>, text: &str) -> String {
     match doing {
         // To create a queue that dead-letters, a user must also be able to read it and to write to its dead-letter exchange.
-        Doing::Declaring(name) => format!(
+        Operation::Declaring(name) => format!(
             "configure and read on `{}`, and write on `^amq\\.default$`; or make the queues with another user \
              (`retryrmq topology --apply`) and set `declare` off",
             family(name)
         ),
-        Doing::Looking(name) => format!("read, or any other permission, on `{}`", family(name)),
-        Doing::Exchange(name) => format!("configure on `{}`", exactly(name)),
-        Doing::Binding(name) => format!(
+        Operation::Looking(name) => format!("read, or any other permission, on `{}`", family(name)),
+        Operation::Exchange(name) => format!("configure on `{}`", exactly(name)),
+        Operation::Binding(name) => format!(
             "write on `{}`, and read on the exchange that it is bound to",
             exactly(name)
         ),
-        Doing::Consuming(name) => format!("read on `{}`", exactly(name)),
-        Doing::Publishing => {
+        Operation::Consuming(name) => format!("read on `{}`", exactly(name)),
+        Operation::Publishing => {
             let exchange = text
                 .split_once("exchange '")
                 .and_then(|(_, rest)| rest.split_once("' in vhost"))
                 .map_or("amq.default", |(exchange, _)| exchange);
             format!("write on `{}`", exactly(exchange))
         }
-        Doing::Connecting(..) | Doing::Opening | Doing::Settling => "more permissions".to_owned(),
+        Operation::Connecting(..) | Operation::Opening | Operation::Settling => {
+            "more permissions".to_owned()
+        }
     }
 }
 
@@ -520,7 +522,7 @@ mod tests {
         let text =
             "NOT_ALLOWED - connection refused for user 'bob': user connection limit (1) is reached";
         assert!(is_a_limit(text));
-        let (kind, sentence) = limited(&Doing::Opening, text);
+        let (kind, sentence) = limited(&Operation::Opening, text);
         assert_eq!(kind, ErrorKind::Unreachable); // who waits goes on waiting
         for part in [
             text,
@@ -534,7 +536,10 @@ mod tests {
 
     fn refused(kind: AMQPErrorKind, queue: &str, text: &str) -> Error {
         let said = AMQPError::new(kind, text.into());
-        refusal(&Doing::Consuming(queue), Cause::ProtocolError(said).into())
+        refusal(
+            &Operation::Consuming(queue),
+            Cause::ProtocolError(said).into(),
+        )
     }
 
     #[test]
@@ -580,22 +585,22 @@ mod tests {
 
     #[test]
     fn a_connection_without_a_free_channel_is_not_lost() {
-        let error = refusal(&Doing::Opening, Cause::ChannelsLimitReached.into());
+        let error = refusal(&Operation::Opening, Cause::ChannelsLimitReached.into());
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("channel_max"), "{error}");
     }
 
     #[test]
     fn what_a_broker_fails_to_say_is_told_with_its_cause() {
-        let said = |doing: &Doing<'_>| {
+        let said = |doing: &Operation<'_>| {
             let said = AMQPError::new(AMQPHardError::INTERNALERROR.into(), UNSAID.into());
             refusal(doing, Cause::ProtocolError(said).into())
         };
         let long = "ä".repeat(110);
         for doing in [
-            Doing::Looking(&long),
-            Doing::Exchange(&long),
-            Doing::Declaring(&long),
+            Operation::Looking(&long),
+            Operation::Exchange(&long),
+            Operation::Declaring(&long),
         ] {
             let error = said(&doing);
             assert_eq!(error.kind(), ErrorKind::TooLarge);
@@ -603,7 +608,11 @@ mod tests {
             assert!(!error.is_transient());
         }
         let ascii = "a".repeat(220);
-        for doing in [Doing::Looking("ä"), Doing::Looking(&ascii), Doing::Opening] {
+        for doing in [
+            Operation::Looking("ä"),
+            Operation::Looking(&ascii),
+            Operation::Opening,
+        ] {
             assert_eq!(said(&doing).kind(), ErrorKind::Broker);
         }
         assert!(can_be_said_to_be_missing(&"ä".repeat(108), "/"));
@@ -639,7 +648,7 @@ mod tests {
             "ACCESS_REFUSED - access to queue 'orders.parked' in vhost 'v' refused for user 'bob'",
             "ACCESS_REFUSED - configure access to queue 'orders.parked' in vhost 'v' refused for user 'bob'",
         ] {
-            let (kind, sentence) = access_refused(&Doing::Declaring("orders.parked"), said);
+            let (kind, sentence) = access_refused(&Operation::Declaring("orders.parked"), said);
             assert_eq!(kind, ErrorKind::AccessRefused);
             assert!(sentence.contains(
                 r"the user `bob` needs configure and read on `^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$`, and write on `^amq\.default$`"
@@ -647,14 +656,14 @@ mod tests {
         }
         let said = "ACCESS_REFUSED - access to queue 'orders' in vhost '/' refused for user 'shop', backend \
                     rabbit_auth_backend_oauth2 returned an error: \"Provided JWT token has expired at timestamp 1\"";
-        let (_, sentence) = access_refused(&Doing::Publishing, said);
+        let (_, sentence) = access_refused(&Operation::Publishing, said);
         assert!(
             sentence.contains("the token of the user `shop` has expired"),
             "{sentence}"
         );
         let said =
             "ACCESS_REFUSED - write access to exchange 'a.b' in vhost 'v' refused for user 'bob'";
-        let (_, sentence) = access_refused(&Doing::Publishing, said);
+        let (_, sentence) = access_refused(&Operation::Publishing, said);
         assert!(sentence.contains(r"write on `^a\.b$`"), "{sentence}");
     }
 
@@ -678,7 +687,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_does_not_answer_is_not_missing() {
-        let kind = |said: &str| not_found(&Doing::Looking("q"), said).0;
+        let kind = |said: &str| not_found(&Operation::Looking("q"), said).0;
         for said in [
             "NOT_FOUND - no queue 'q' in vhost '/'",
             "NOT_FOUND - no queue ' process is down' in vhost '/'",
@@ -702,7 +711,7 @@ mod tests {
     #[test]
     fn what_no_permission_would_help_is_not_called_one() {
         let said = "ACCESS_REFUSED - queue name 'amq.foo' contains reserved prefix 'amq.*'";
-        let (kind, sentence) = access_refused(&Doing::Declaring("amq.foo"), said);
+        let (kind, sentence) = access_refused(&Operation::Declaring("amq.foo"), said);
         assert_eq!(kind, ErrorKind::AccessRefused);
         assert!(!sentence.contains("permission"), "{sentence}");
     }

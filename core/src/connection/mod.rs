@@ -42,20 +42,20 @@ pub(crate) use channel::{
     LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look,
 };
 pub(crate) use error_mapping::{
-    Doing, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error, is_locked,
-    is_one_consumer_too_many, refusal, size_limit,
+    Operation, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
+    is_locked, is_one_consumer_too_many, refusal, size_limit,
 };
 #[cfg(test)]
 pub(crate) use limits::header_room;
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
-pub(crate) use probe_connection::Looks;
+pub(crate) use probe_connection::ProbeConnection;
 pub(crate) use queue_type_probe::{Kind, kind_of};
 pub(crate) use ready_count::{Census, Count, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
-pub(crate) use safe_cancel::Parting;
+pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]
 pub(crate) use safe_cancel::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
-pub(crate) use started_call::Begun;
-pub(crate) use supervisor::{Bell, Keeping, Link};
+pub(crate) use started_call::StartedCall;
+pub(crate) use supervisor::{Link, LinkOptions, ReconnectSignal};
 pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};
 pub(crate) use wakeup_batch::put_off;

@@ -9,12 +9,12 @@ use super::{Addresses, Connection, OpenChannel};
 use crate::{ErrorKind, Result};
 
 /// One connection for all looks of a client, opened with the first.
-pub(crate) struct Looks {
+pub(crate) struct ProbeConnection {
     addresses: Arc<Addresses>,
     open: Mutex<Option<Arc<Connection>>>,
 }
 
-impl Looks {
+impl ProbeConnection {
     pub(crate) fn new(addresses: &Arc<Addresses>) -> Self {
         Self {
             addresses: Arc::clone(addresses),

@@ -9,7 +9,7 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::{Connection, Doing, ask};
+use super::{Connection, Operation, ask};
 use crate::{ErrorKind, Result};
 
 /// The type of a queue.
@@ -43,7 +43,7 @@ pub(crate) async fn kind_of(
         BasicConsumeOptions::default(),
         offset,
     );
-    match ask(Doing::Consuming(queue.as_str()), consumed).await {
+    match ask(Operation::Consuming(queue.as_str()), consumed).await {
         Err(error) if error.is_transient() || error.kind() == ErrorKind::AccessRefused => {
             Err(error)
         }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    ANSWER, Addresses, Connection, Doing, OpenChannel, look,
+    ANSWER, Addresses, Connection, OpenChannel, Operation, look,
     queue_type_probe::{Kind, kind_of},
     refusal,
 };
@@ -208,7 +208,7 @@ impl Census {
                 }
                 Ok(Proof::Filled)
             }
-            Ok(Err(why)) => judged(refusal(&Doing::Consuming(queue.as_str()), why)),
+            Ok(Err(why)) => judged(refusal(&Operation::Consuming(queue.as_str()), why)),
             Err(_) => {
                 connection.cut(); // its channel waits for the leader, and could not be closed
                 return Err(leaderless(queue, None));

@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A consumer that is to be cancelled.
 #[derive(Debug)]
-pub(crate) struct Parting {
+pub(crate) struct SafeCancel {
     until: Instant,
     was_served: bool,
     /// Looks since the last delivery.
@@ -30,7 +30,7 @@ pub(crate) struct Parting {
     empty: u32,
 }
 
-impl Parting {
+impl SafeCancel {
     /// `was_served`: whether anything ever came to it.
     pub(crate) fn begin(now: Instant, was_served: bool) -> Self {
         Self {

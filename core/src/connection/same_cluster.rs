@@ -22,7 +22,7 @@ use tracing::warn;
 
 use super::{
     Addresses, Connection, OpenChannel,
-    error_mapping::{Doing, refusal},
+    error_mapping::{Operation, refusal},
     timeouts::IMPATIENT,
     weak_connection::Line,
 };
@@ -235,7 +235,7 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
             asked.close().await;
             Ok(Kinship::Other)
         }
-        Err(why) => Err(refusal(&Doing::Opening, why)),
+        Err(why) => Err(refusal(&Operation::Opening, why)),
     }
 }
 
@@ -243,7 +243,7 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
 fn unknown(why: lapin::Error) -> Result<Kinship> {
     match soft(&why) {
         Some(_) => Ok(Kinship::Unknown(why.to_string())),
-        None => Err(refusal(&Doing::Opening, why)),
+        None => Err(refusal(&Operation::Opening, why)),
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::{
     Address, Addresses, Connection,
-    error_mapping::{Doing, refusal},
+    error_mapping::{Operation, refusal},
     log_redaction::Discretion,
     login::Login,
     timeouts::{ANSWER, IMPATIENT},
@@ -202,7 +202,7 @@ impl Renewal {
         .await
         {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(why)) => Err(refusal(&Doing::Connecting(&self.address, &user), why)),
+            Ok(Err(why)) => Err(refusal(&Operation::Connecting(&self.address, &user), why)),
             Err(_) => Err(Error::new(
                 ErrorKind::Timeout,
                 "the broker did not confirm the new secret in time",

@@ -7,12 +7,12 @@ use std::{
 
 /// A call that was sent. lapin queues the frames of a method at the first poll of its future, and completes it when they are written.
 /// Awaiting each call at once would take a round trip to lapin's thread for every method.
-pub(crate) enum Begun<'a, T> {
+pub(crate) enum StartedCall<'a, T> {
     Done(T),
     Running(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
-impl<'a, T> Begun<'a, T> {
+impl<'a, T> StartedCall<'a, T> {
     /// Polls `question` once. Calls are sent in the order in which they are begun.
     pub(crate) fn new(question: impl Future<Output = T> + Send + 'a) -> Self {
         let mut begun = Self::Running(Box::pin(question));
@@ -49,7 +49,7 @@ mod tests {
     async fn what_is_begun_runs_up_to_its_first_wait() {
         let (tell, told) = tokio::sync::oneshot::channel();
         let mut polled = false;
-        let mut begun = Begun::new(async {
+        let mut begun = StartedCall::new(async {
             polled = true;
             told.await.unwrap_or(0)
         });
@@ -62,9 +62,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_can_be_there_at_once_or_be_waited_for() {
-        assert_eq!(Begun::new(async { 1 }).answer().await, 1);
+        assert_eq!(StartedCall::new(async { 1 }).answer().await, 1);
         let (tell, told) = tokio::sync::oneshot::channel();
-        let begun = Begun::new(told);
+        let begun = StartedCall::new(told);
         tell.send(2).unwrap();
         assert_eq!(begun.answer().await, Ok(2));
     }

@@ -73,9 +73,9 @@ impl Trouble {
 
 /// Rings when one of a client's links has a connection again, so that the others need not wait for their pauses to end.
 #[derive(Clone, Debug)]
-pub(crate) struct Bell(watch::Sender<()>);
+pub(crate) struct ReconnectSignal(watch::Sender<()>);
 
-impl Bell {
+impl ReconnectSignal {
     pub(crate) fn new() -> Self {
         Self(watch::Sender::new(()))
     }
@@ -83,12 +83,12 @@ impl Bell {
 
 /// How a link is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct LinkOptions {
     /// Shown with the connection in the management UI, and in the log.
     pub(crate) purpose: &'static str,
     /// Whether a login that is refused ends the link.
     pub(crate) ends_when_refused: bool,
-    pub(crate) bell: Bell,
+    pub(crate) bell: ReconnectSignal,
 }
 
 /// A supervised connection.
@@ -111,7 +111,7 @@ impl Link {
     /// Those of [`Connection::open`], for the first connection only.
     pub(crate) async fn open(
         addresses: Arc<Addresses>,
-        keeping: Keeping,
+        keeping: LinkOptions,
         on_return: impl Fn() + Send + Sync + 'static,
     ) -> Result<(Self, Server)> {
         let first = Arc::new(Connection::open(&addresses, keeping.purpose).await?);
@@ -325,7 +325,7 @@ fn proceed(state: &watch::Sender<State>, next: State) -> bool {
 /// Keeps a link's connection open.
 struct Supervisor<F> {
     addresses: Arc<Addresses>,
-    keeping: Keeping,
+    keeping: LinkOptions,
     state: Arc<watch::Sender<State>>,
     frame_max: Arc<AtomicU32>,
     on_return: F,

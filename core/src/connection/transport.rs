@@ -118,7 +118,7 @@ pub(super) struct GuardedStream {
 }
 
 /// What we keep while lapin owns the stream.
-pub(super) struct Lifeline {
+pub(super) struct SocketHandle {
     socket: std::net::TcpStream,
     /// Whether we have closed it.
     pub(super) is_cut: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ pub(super) struct Lifeline {
     server: Arc<OnceLock<FieldTable>>,
 }
 
-impl Lifeline {
+impl SocketHandle {
     /// Closes the socket. Unlike AMQP's close, this cannot hang on a stalled or blocked connection.
     pub(super) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
@@ -233,12 +233,12 @@ pub(super) async fn open(
     address: &Address,
     place: SocketAddr,
     patience: Duration,
-) -> Result<(GuardedStream, Lifeline)> {
+) -> Result<(GuardedStream, SocketHandle)> {
     let (socket, lifeline) = dial(address, place, patience).await?;
     let (alive, gone) = watch::channel(());
     let sanitiser = Sanitiser::new(FRAME_MAX);
     let greeting = Greeting::default();
-    let lifeline = Lifeline {
+    let lifeline = SocketHandle {
         socket: lifeline,
         is_cut: Arc::default(),
         gone,
@@ -366,12 +366,12 @@ impl futures_io::AsyncWrite for GuardedStream {
 /// lapin's runtime, with our stream instead of its own. It is bound to a handle: lapin's default takes the current runtime, and panics if
 /// there is none.
 #[derive(Clone, Debug)]
-pub(super) struct Kit {
+pub(super) struct LapinRuntime {
     tokio: Tokio,
     discretion: Discretion,
 }
 
-impl Kit {
+impl LapinRuntime {
     pub(super) fn runtime(handle: tokio::runtime::Handle, discretion: Discretion) -> Runtime<Self> {
         Runtime::new(Self {
             tokio: Tokio::default().with_handle(handle),
@@ -380,9 +380,9 @@ impl Kit {
     }
 }
 
-impl RuntimeKit for Kit {}
+impl RuntimeKit for LapinRuntime {}
 
-impl Executor for Kit {
+impl Executor for LapinRuntime {
     type Task<T: Send + 'static> = <Tokio as Executor>::Task<T>;
 
     fn block_on<T, F: Future<Output = T>>(&self, f: F) -> T {
@@ -409,7 +409,7 @@ fn not_here() -> io::Error {
     io::Error::from(io::ErrorKind::Unsupported)
 }
 
-impl Reactor for Kit {
+impl Reactor for LapinRuntime {
     type TcpStream = GuardedStream;
     type Sleep = <Tokio as Reactor>::Sleep;
 

@@ -13,10 +13,10 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     Address,
     channel::{OpenChannel, Unopened, ask, spent},
-    error_mapping::Doing,
+    error_mapping::Operation,
     limits::Limits,
     timeouts::GOODBYE,
-    transport::Lifeline,
+    transport::SocketHandle,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -24,7 +24,7 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone)]
 pub(super) struct Line {
     pub(super) lapin: Weak<lapin::Connection>,
-    pub(super) lifeline: Weak<Lifeline>,
+    pub(super) lifeline: Weak<SocketHandle>,
     pub(super) at: Arc<(Address, SocketAddr)>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
@@ -75,7 +75,7 @@ impl Line {
             ));
         };
         let channel = loop {
-            let error = match ask(Doing::Opening, lapin.create_channel()).await {
+            let error = match ask(Operation::Opening, lapin.create_channel()).await {
                 Ok(channel) => break channel,
                 Err(error) => error,
             };

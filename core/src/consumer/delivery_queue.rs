@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Delivery, Token, handler_latency::Stopwatch};
+use super::{Delivery, Token, handler_latency::HandlerLatency};
 use crate::retry::Outcome;
 
 #[derive(Default)]
@@ -56,11 +56,11 @@ pub(super) struct Inbox {
     engine: Notify,
     close: AtomicBool,
     abandon: AtomicBool,
-    stopwatch: Stopwatch,
+    stopwatch: HandlerLatency,
 }
 
 impl Inbox {
-    pub(super) fn new(stopwatch: Stopwatch) -> Self {
+    pub(super) fn new(stopwatch: HandlerLatency) -> Self {
         Self {
             arrivals: Mutex::default(),
             arrived: Notify::default(),
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_thread_may_wait_without_a_deadline() {
-        let inbox = Inbox::new(Stopwatch::new(Histogram::new([])));
+        let inbox = Inbox::new(HandlerLatency::new(Histogram::new([])));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| inbox.take_blocking(1, Duration::MAX));
             while inbox.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {

@@ -10,13 +10,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::{Delivery, Token};
 
 /// Starts when a message is taken, and stops at its outcome.
-pub(super) struct Stopwatch {
+pub(super) struct HandlerLatency {
     /// Keyed by the index of the token. A token that is settled twice, or too late, is not found.
     taken: Mutex<Vec<Option<(Token, Instant)>>>,
     seconds: Histogram,
 }
 
-impl Stopwatch {
+impl HandlerLatency {
     pub(super) fn new(seconds: Histogram) -> Self {
         Self {
             taken: Mutex::default(),

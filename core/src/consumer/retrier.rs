@@ -1,7 +1,7 @@
 //! Retries and parks messages that the caller did not consume from their queue.
 //!
 //! ```text
-//! Failed, Outcome ──► decide (engine/consequence.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
+//! Failed, Outcome ──► decide (engine/action.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
 //! ```
 
 use std::{
@@ -27,7 +27,7 @@ use crate::{
     publish::Job,
     retry::{MAX_DELAY, Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
-    topology::{self, Detour, Waits, check_waiting},
+    topology::{self, DelayQueues, Detour, check_waiting},
 };
 
 /// How long the result of a look at the work queue is used.
@@ -61,7 +61,7 @@ pub struct Retrier {
 
 struct Shared {
     client: Client,
-    waits: Waits,
+    waits: DelayQueues,
     wire_queue: ShortString,
     /// When the last look at the work queue was, and whether the queue existed.
     seen: Mutex<Option<(Instant, bool)>>,
@@ -92,7 +92,7 @@ impl Retrier {
         options.validate()?;
         check_waiting(client.server(), client.options().queue_type)?;
         check_name(&client, &options.queue)?;
-        let waits = Waits::new(
+        let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
             client.options().queue_type,

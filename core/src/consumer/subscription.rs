@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::{
     Consumer, Message, Token, delivery_queue::Inbox, handler::panic_text,
-    handler_latency::Stopwatch, shell::Shell,
+    handler_latency::HandlerLatency, shell::Shell,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -86,7 +86,9 @@ impl Subscription {
     }
 
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
-        let inbox = Arc::new(Inbox::new(Stopwatch::new(client.handling(&options.queue))));
+        let inbox = Arc::new(Inbox::new(HandlerLatency::new(
+            client.handling(&options.queue),
+        )));
         let counters = client.counters(&options.queue);
         let patience = options.patience();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));

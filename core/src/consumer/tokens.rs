@@ -40,7 +40,7 @@ impl Token {
 
 /// Values, keyed by token.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct Tokens<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
     generation: u64,
@@ -53,7 +53,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-impl<T> Slab<T> {
+impl<T> Tokens<T> {
     pub(super) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -139,7 +139,7 @@ mod tests {
         /// Compared with a map of the same history: live tokens find their value, old and invented ones find nothing.
         #[test]
         fn a_token_names_one_value_or_nothing(steps in prop::collection::vec((any::<bool>(), any::<u16>()), 0..200)) {
-            let mut slab = Slab::new();
+            let mut slab = Tokens::new();
             let mut live: HashMap<Token, u16> = HashMap::new();
             let mut dead: Vec<Token> = Vec::new();
             for (add, value) in steps {
@@ -166,7 +166,7 @@ mod tests {
 
         #[test]
         fn invented_tokens_are_safe(values: Vec<u64>) {
-            let mut slab = Slab::new();
+            let mut slab = Tokens::new();
             let token = slab.insert(());
             for value in values {
                 let invented = Token::from_u64(value);

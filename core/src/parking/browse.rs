@@ -21,7 +21,7 @@ use super::{
     copies::Copies,
     delivery_limit::{Move, Wear},
     held::Held,
-    republish::{Rotation, Sent},
+    republish::{RepublishBatch, Sent},
     source::Supply,
 };
 use crate::{
@@ -59,7 +59,7 @@ pub struct Browse {
     /// Messages that could not be replaced by a fresh copy; they are shown next.
     pub(super) unrenewed: VecDeque<Record>,
     /// What is being renewed. Kept here, because the caller may drop its future at any time.
-    pub(super) rotation: Option<Rotation>,
+    pub(super) rotation: Option<RepublishBatch>,
     /// The copies whose confirms are awaited, and the originals of those are still held.
     pub(super) sent: VecDeque<Sent>,
     pub(super) wear: Wear,

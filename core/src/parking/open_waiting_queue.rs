@@ -12,7 +12,7 @@ use super::source::{PUT_BACK, Supply};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, Census, Connection, Count, Doing, Kind, ask, broker_says, kind_of, look,
+        Addresses, Census, Connection, Count, Kind, Operation, ask, broker_says, kind_of, look,
     },
     terminal_escape,
     topology::name,
@@ -115,7 +115,7 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
             let words = format!("inequivalent arg '{what}'");
             broker_says(error, &words)
         };
-        match ask(Doing::Declaring(waiting.as_str()), declared).await {
+        match ask(Operation::Declaring(waiting.as_str()), declared).await {
             Err(error) if error.is_transient() => return Err(error),
             Err(error) if differs(&error, "durable") => {}
             Err(error) => return Ok(differs(&error, "auto_delete")),

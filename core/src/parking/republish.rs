@@ -23,7 +23,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The renewal of messages before any of them is shown.
-pub(super) struct Rotation {
+pub(super) struct RepublishBatch {
     /// How many more may be renewed.
     most: u32,
     wanted: fn(Wear, &Delivery) -> bool,
@@ -70,7 +70,7 @@ impl Browse {
         most: u32,
         wanted: fn(Wear, &Delivery) -> bool,
     ) -> Result<()> {
-        self.rotation = Some(Rotation {
+        self.rotation = Some(RepublishBatch {
             most,
             wanted,
             wave: Vec::new(),

@@ -27,7 +27,8 @@ use super::{channel_tags::Tags, copy_marker::Source, prefetch_window::Window};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        ANSWER, Connection, Doing, LINGER, OpenChannel, Parting, ask, is_doubtful, leaderless, look,
+        ANSWER, Connection, LINGER, OpenChannel, Operation, SafeCancel, ask, is_doubtful,
+        leaderless, look,
     },
 };
 
@@ -342,7 +343,7 @@ impl Supply {
             self.stopping = true;
             let channel = self.channel.lapin();
             let cancel = channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
-            ask(Doing::Consuming(self.queue.as_str()), cancel).await?;
+            ask(Operation::Consuming(self.queue.as_str()), cancel).await?;
             self.take_what_came();
         }
         (self.stream, self.stopping) = (None, false);
@@ -407,14 +408,14 @@ impl Supply {
         self.unsettled = self.unsettled.saturating_sub(1);
         let channel = self.earlier.get(channel).unwrap_or(&self.channel);
         let acked = channel.lapin().basic_ack(of_channel, options);
-        ask(Doing::Settling, acked).await
+        ask(Operation::Settling, acked).await
     }
 
     /// Waits until the current consumer's share is used up or the queue is empty. What is on its way to a cancelled consumer, a quorum
     /// queue takes back and counts.
     pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         self.open().await?;
-        let mut parting = Parting::begin(Instant::now(), true);
+        let mut parting = SafeCancel::begin(Instant::now(), true);
         while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
             sleep(parting.pause()).await;
             let found = look(self.channel.lapin(), self.queue.clone()).await?;
@@ -478,7 +479,7 @@ impl Supply {
             requeue: true,
         };
         let nacked = self.channel.lapin().basic_nack(last, options);
-        ask(Doing::Settling, nacked).await
+        ask(Operation::Settling, nacked).await
     }
 
     /// Requeues what is held, and does not wait until the queue has it: a message with a time to live may leave the queue at once.
@@ -558,7 +559,7 @@ async fn consume(
     tag: String,
     prefetch: u16,
 ) -> Result<lapin::Consumer> {
-    let doing = || Doing::Consuming(queue.as_str());
+    let doing = || Operation::Consuming(queue.as_str());
     let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
     ask(doing(), qos).await?;
     let consume = channel.basic_consume(

@@ -16,7 +16,7 @@ use tokio::{
 use super::{job::Task, message::content_header_size, returned::returned_jobs};
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Begun, Doing, Limits, OpenChannel, put_off, refusal, size_limit},
+    connection::{Limits, OpenChannel, Operation, StartedCall, put_off, refusal, size_limit},
 };
 
 /// Bytes of a wave that are passed to lapin, which copies them, before they are written.
@@ -108,14 +108,14 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         if let Some(largest) = size_limit(&why) {
             channel.limits().limited(largest);
         }
-        let error = refusal(&Doing::Publishing, why);
+        let error = refusal(&Operation::Publishing, why);
         broken_off |= is_refusal(error.kind());
         error
     };
     let mut confirms = Vec::with_capacity(wave.len());
     let mut deadline = Deadline::new(channel.blocked(), patience);
     // The last one is waited for first, here and for its confirm: it comes after the others, so this task wakes once and not for each.
-    let mut written = async |all: Vec<Begun<'_, _>>, deadline: &mut Deadline| {
+    let mut written = async |all: Vec<StartedCall<'_, _>>, deadline: &mut Deadline| {
         let mut confirms = Vec::with_capacity(all.len());
         for sent in all.into_iter().rev() {
             let sent: Result<lapin::Result<PublisherConfirm>> =
@@ -240,14 +240,14 @@ fn timeout_of<T>(result: &Result<T>) -> Option<&Error> {
 fn publish<'a>(
     channel: &'a OpenChannel,
     task: &Task,
-) -> Begun<'a, lapin::Result<PublisherConfirm>> {
+) -> StartedCall<'a, lapin::Result<PublisherConfirm>> {
     let options = BasicPublishOptions {
         mandatory: task.mandatory,
         immediate: false,
     };
     let (exchange, routing_key) = (task.exchange.clone(), task.routing_key.clone());
     let (body, properties) = (Arc::clone(&task.body), Arc::clone(&task.properties));
-    Begun::new(async move {
+    StartedCall::new(async move {
         let body = (*body).as_ref();
         channel
             .lapin()

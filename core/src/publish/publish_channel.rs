@@ -26,7 +26,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, Doing, Limits, Link, OpenChannel, ask, is_one_channel_too_many,
+        Connection, Limits, Link, OpenChannel, Operation, ask, is_one_channel_too_many,
         is_out_of_channels, survives,
     },
 };
@@ -397,7 +397,7 @@ async fn open(connection: &Connection) -> Result<OpenChannel> {
     let opened = async {
         let channel = connection.channel().await?;
         ask(
-            Doing::Opening,
+            Operation::Opening,
             channel
                 .lapin()
                 .confirm_select(lapin::options::ConfirmSelectOptions::default()),

@@ -9,7 +9,7 @@ use lapin::{
 
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, ask, look},
+    connection::{Connection, Operation, ask, look},
     terminal_escape,
     topology::{lacked, name},
 };
@@ -52,7 +52,7 @@ pub(crate) async fn make(
         let declared = channel
             .lapin()
             .queue_declare(wire.clone(), durable, arguments.clone());
-        let error = match ask(Doing::Declaring(queue), declared).await {
+        let error = match ask(Operation::Declaring(queue), declared).await {
             Ok(_) => {
                 channel.close().await;
                 return Ok(());

@@ -11,7 +11,7 @@ use lapin::{
 
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Addresses, Begun, Connection, Doing, OpenChannel, ask},
+    connection::{Addresses, Connection, OpenChannel, Operation, StartedCall, ask},
     terminal_escape,
     topology::name,
 };
@@ -69,7 +69,7 @@ impl StreamReader {
         let qos = channel
             .lapin()
             .basic_qos(WINDOW, BasicQosOptions::default());
-        ask(Doing::Consuming(stream), qos).await?;
+        ask(Operation::Consuming(stream), qos).await?;
         let since = |time: SystemTime| {
             let since = time.duration_since(SystemTime::UNIX_EPOCH);
             since.map_or(0, |since| since.as_secs())
@@ -88,7 +88,7 @@ impl StreamReader {
             BasicConsumeOptions::default(),
             arguments,
         );
-        let consumer = ask(Doing::Consuming(stream), consume).await?;
+        let consumer = ask(Operation::Consuming(stream), consume).await?;
         Ok(Self {
             stream: stream.to_owned(),
             consumer,
@@ -122,10 +122,10 @@ impl StreamReader {
         if self.came.is_multiple_of(SHARE) {
             let (channel, tag) = (self.channel.lapin().clone(), delivery.delivery_tag);
             let all = BasicAckOptions { multiple: true };
-            let acked = Begun::new(async move { channel.basic_ack(tag, all).await });
+            let acked = StartedCall::new(async move { channel.basic_ack(tag, all).await });
             let stream = self.stream.clone();
             self.telling = Some(Box::pin(async move {
-                ask(Doing::Consuming(&stream), acked.answer()).await
+                ask(Operation::Consuming(&stream), acked.answer()).await
             }));
         }
         let headers = delivery.properties.headers().as_ref();

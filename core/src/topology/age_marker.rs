@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Doing, OpenChannel, ask},
+    connection::{Connection, OpenChannel, Operation, ask},
 };
 use lapin::{
     ExchangeKind,
@@ -97,7 +97,7 @@ pub(crate) async fn start_clock(connection: &Connection, work: &str) -> Result<(
         AMQPValue::LongString("classic".into()),
     );
     let declared = channel.lapin().queue_declare(wire, options, arguments);
-    let declared = ask(Doing::Declaring(&clock), declared).await;
+    let declared = ask(Operation::Declaring(&clock), declared).await;
     channel.close().await;
     declared?;
     mark(connection, &clock).await
@@ -160,7 +160,7 @@ pub(crate) async fn mark(connection: &Connection, queue: &str) -> Result<()> {
         QueueBindOptions::default(),
         FieldTable::default(),
     );
-    let bound = ask(Doing::Binding(queue), bound).await;
+    let bound = ask(Operation::Binding(queue), bound).await;
     let is_refused = bound.is_err() && !channel.is_open();
     channel.close().await;
     if is_refused && let Ok(channel) = connection.channel().await {
@@ -192,7 +192,7 @@ async fn declare(channel: &OpenChannel, wire: &ShortString, queue: &str) -> Resu
         options,
         FieldTable::default(),
     );
-    ask(Doing::Exchange(queue), declared).await
+    ask(Operation::Exchange(queue), declared).await
 }
 
 async fn delete_if_unbound(channel: &OpenChannel, wire: ShortString, queue: &str) -> Result<()> {
@@ -201,7 +201,7 @@ async fn delete_if_unbound(channel: &OpenChannel, wire: ShortString, queue: &str
         ..ExchangeDeleteOptions::default()
     };
     let deleted = channel.lapin().exchange_delete(wire, options);
-    ask(Doing::Exchange(queue), deleted).await
+    ask(Operation::Exchange(queue), deleted).await
 }
 
 /// Whether an exchange was not deleted because it is bound: `PRECONDITION_FAILED - exchange 'q' in vhost '/' in use`.

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, Doing, Kind, OpenChannel, ask, broker_says, is_locked, kind_of, look,
+        Connection, Kind, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, look,
     },
 };
 
@@ -425,7 +425,7 @@ impl Broker<'_> {
         let wire = name(queue)?;
         let channel = self.channel().await?.lapin();
         let declared = channel.queue_declare(wire.clone(), durable, impossible);
-        match ask(Doing::Declaring(queue), declared).await {
+        match ask(Operation::Declaring(queue), declared).await {
             Err(error) if error.is_transient() => Err(error),
             Err(error) => Ok(type_in(&error.to_string())),
             Ok(_) => {
@@ -435,7 +435,9 @@ impl Broker<'_> {
                     ..QueueDeleteOptions::default()
                 };
                 let deleted = channel.queue_delete(wire, harmlessly);
-                ask(Doing::Declaring(queue), deleted).await.and(Ok(None))
+                ask(Operation::Declaring(queue), deleted)
+                    .await
+                    .and(Ok(None))
             }
         }
     }
@@ -452,7 +454,7 @@ impl Broker<'_> {
         loop {
             let channel = self.channel().await?.lapin();
             let declared = channel.queue_declare(wire.clone(), durable, arguments.clone());
-            let error = match ask(Doing::Declaring(sought.queue), declared).await {
+            let error = match ask(Operation::Declaring(sought.queue), declared).await {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
@@ -486,7 +488,7 @@ impl Broker<'_> {
             let wire = name(sought.queue)?;
             let channel = self.channel().await?.lapin();
             let declared = channel.queue_declare(wire, options, arguments);
-            match ask(Doing::Declaring(sought.queue), declared).await {
+            match ask(Operation::Declaring(sought.queue), declared).await {
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) if broker_says(&error, "inequivalent arg 'durable'") => {}
                 answer => {
@@ -547,7 +549,7 @@ impl Broker<'_> {
         let channel = self.channel().await?.lapin();
         let looked =
             channel.exchange_declare(wire.clone(), custom(), passive, FieldTable::default());
-        let present = match ask(Doing::Exchange(exchange), looked).await {
+        let present = match ask(Operation::Exchange(exchange), looked).await {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::QueueNotFound => false,
             Err(error) => return Err(error),
@@ -562,7 +564,7 @@ impl Broker<'_> {
         // A passive declaration compares nothing.
         let channel = self.channel().await?.lapin();
         let declared = channel.exchange_declare(wire, custom(), durable, arguments);
-        match ask(Doing::Exchange(exchange), declared).await {
+        match ask(Operation::Exchange(exchange), declared).await {
             Ok(()) if present => Ok(Status::Present),
             Ok(()) => Ok(Status::Created),
             Err(error) if present && error.kind() == ErrorKind::AccessRefused => {
@@ -616,7 +618,7 @@ impl Broker<'_> {
             QueueBindOptions::default(),
             FieldTable::default(),
         );
-        match ask(Doing::Binding(queue), bound).await {
+        match ask(Operation::Binding(queue), bound).await {
             Ok(()) => Ok(Status::Present),
             Err(error) if error.kind() == ErrorKind::AccessRefused && mode == Mode::Require => {
                 Ok(Status::Unknown)

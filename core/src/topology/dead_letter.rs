@@ -3,7 +3,7 @@
 use super::{
     Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, text, waiting_queue, waits_for},
-    strategy_plan::{Route, Scheme, Target, Wait, check_waiting, refused},
+    strategy_plan::{Route, StrategyPlan, Target, Wait, check_waiting, refused},
 };
 use crate::{Result, connection::Server, retry::Counting};
 
@@ -22,7 +22,7 @@ pub(crate) fn dead_lettered_to(plan: &Plan) -> Option<String> {
     waits_for(work.name(), to).map(|_| to.to_owned())
 }
 
-impl Scheme for DeadLetter {
+impl StrategyPlan for DeadLetter {
     fn counting(&self, server: &Server) -> Counting {
         Counting::Deaths {
             carried: server.capabilities().counts_hold_rounds,

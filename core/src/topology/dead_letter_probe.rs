@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Server,
-    connection::{Addresses, Connection, Doing, ask, look},
+    connection::{Addresses, Connection, Operation, ask, look},
     consumer::mutants::{self, Mutant},
 };
 
@@ -209,7 +209,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
     let declared = channel
         .lapin()
         .queue_declare(probe.clone(), durable, arguments);
-    ask(Doing::Declaring(probe.as_str()), declared).await?;
+    ask(Operation::Declaring(probe.as_str()), declared).await?;
     let answer = async {
         let (mut questions, mut next) = (Probe::default(), Next::Publish);
         let mut pause = Duration::from_millis(2);
@@ -236,7 +236,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
     let deleted = channel
         .lapin()
         .queue_delete(probe.clone(), QueueDeleteOptions::default());
-    let _ = ask(Doing::Declaring(probe.as_str()), deleted).await;
+    let _ = ask(Operation::Declaring(probe.as_str()), deleted).await;
     channel.close().await;
     answer
 }
@@ -244,7 +244,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
 /// Whether a queue accepts a message. A channel that publishes there for the first time is told at once.
 async fn accepts(connection: &Connection, queue: &ShortString) -> Result<bool> {
     let channel = connection.channel().await?;
-    let doing = Doing::Publishing;
+    let doing = Operation::Publishing;
     let confirms = channel
         .lapin()
         .confirm_select(ConfirmSelectOptions::default());
@@ -263,7 +263,7 @@ async fn accepts(connection: &Connection, queue: &ShortString) -> Result<bool> {
         );
         published.await?.await
     };
-    let answer = ask(Doing::Publishing, published).await;
+    let answer = ask(Operation::Publishing, published).await;
     channel.close().await;
     match answer? {
         Confirmation::Ack(None) => Ok(true),

@@ -45,14 +45,14 @@ pub(crate) trait Make: Send + Sync + 'static {
 }
 
 /// Creates queues on the broker.
-pub(crate) struct Maker {
+pub(crate) struct Declarer {
     addresses: Arc<Addresses>,
     probes: Arc<DeadLetterProbes>,
     /// The connection in use. It is closed with its last user.
     open: Mutex<Weak<Connection>>,
 }
 
-impl Maker {
+impl Declarer {
     pub(super) fn new(addresses: Arc<Addresses>, probes: Arc<DeadLetterProbes>) -> Self {
         Self {
             addresses,
@@ -79,7 +79,7 @@ async fn let_go(connection: Arc<Connection>) {
     }
 }
 
-impl Make for Maker {
+impl Make for Declarer {
     async fn age(&self, work: &str, queue: &str, longest: Duration) -> Result<Age> {
         let (began, connection) = (Instant::now(), self.connection().await?);
         let mut age = age_marker::age(&connection, work, queue).await;

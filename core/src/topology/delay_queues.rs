@@ -32,7 +32,7 @@ use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
     age_marker::{Age, is_markable},
     declare_backoff::Patience,
-    declarer::{Make, Maker},
+    declarer::{Declarer, Make},
     delayed_exchange::{exchange, exchange_and_binding},
     fallback_queue::substitute,
     plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
@@ -47,7 +47,7 @@ use crate::{
 const AT_A_TIME: usize = 8;
 
 /// The waiting and parking queues of one work queue. Each is created once, however many copies ask for it meanwhile.
-pub(crate) struct Waits<M = Maker>(Arc<Inner<M>>);
+pub(crate) struct DelayQueues<M = Declarer>(Arc<Inner<M>>);
 
 struct Inner<M> {
     maker: M,
@@ -136,7 +136,7 @@ impl Refusal {
     }
 }
 
-impl Waits {
+impl DelayQueues {
     /// The queues of a consumer. With `declare` off, none is created. `losses` counts the client's lost connections.
     pub(crate) fn new(
         addresses: Arc<Addresses>,
@@ -146,7 +146,7 @@ impl Waits {
         losses: Arc<AtomicU64>,
         probes: Arc<DeadLetterProbes>,
     ) -> Self {
-        let maker = Maker::new(addresses, probes);
+        let maker = Declarer::new(addresses, probes);
         Self::with(
             maker,
             queue,
@@ -165,12 +165,12 @@ impl Waits {
         losses: Arc<AtomicU64>,
         probes: Arc<DeadLetterProbes>,
     ) -> Self {
-        let maker = Maker::new(addresses, probes);
+        let maker = Declarer::new(addresses, probes);
         Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
     }
 }
 
-impl<M: Make> Waits<M> {
+impl<M: Make> DelayQueues<M> {
     fn with(
         maker: M,
         queue: String,

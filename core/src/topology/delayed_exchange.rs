@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     Item, Plan,
     plan::{self, named, text},
-    strategy_plan::{Route, Scheme, Target, Wait, detour_delay, refused},
+    strategy_plan::{Route, StrategyPlan, Target, Wait, detour_delay, refused},
 };
 use crate::{
     BasicProperties, Result,
@@ -61,7 +61,7 @@ pub(super) fn exchange_and_binding(queue: &str) -> [Item; 2] {
     ]
 }
 
-impl Scheme for DelayedExchange {
+impl StrategyPlan for DelayedExchange {
     fn counting(&self, _: &Server) -> Counting {
         Counting::Header
     }

@@ -38,7 +38,7 @@ pub(crate) use dead_letter_probe::DeadLetterProbes;
 pub(crate) use dead_letter_probe::{
     Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
-pub(crate) use delay_queues::Waits;
+pub(crate) use delay_queues::DelayQueues;
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use missing::Lacking;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};

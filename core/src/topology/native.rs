@@ -4,7 +4,7 @@
 use super::{
     Argument, Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, parking_queue, text},
-    strategy_plan::{Route, Scheme, Target, Wait, refused},
+    strategy_plan::{Route, StrategyPlan, Target, Wait, refused},
 };
 use crate::{
     Result,
@@ -41,7 +41,7 @@ fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
     }
 }
 
-impl Scheme for Native {
+impl StrategyPlan for Native {
     fn counting(&self, _: &Server) -> Counting {
         Counting::Deliveries
     }

@@ -2,13 +2,13 @@
 
 use super::{
     Plan, plan,
-    strategy_plan::{Route, Scheme, Target, Wait, check_waiting},
+    strategy_plan::{Route, StrategyPlan, Target, Wait, check_waiting},
 };
 use crate::{Result, connection::Server, retry::Counting};
 
 pub(super) struct RetryQueues;
 
-impl Scheme for RetryQueues {
+impl StrategyPlan for RetryQueues {
     fn counting(&self, _: &Server) -> Counting {
         Counting::Header
     }

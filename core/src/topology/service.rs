@@ -3,7 +3,7 @@
 use super::{
     Plan,
     plan::{self, DEAD_EXCHANGE, HANDOVER_QUEUE, text},
-    strategy_plan::{Route, Scheme, Target, Wait, refused},
+    strategy_plan::{Route, StrategyPlan, Target, Wait, refused},
 };
 use crate::{
     Result,
@@ -15,7 +15,7 @@ const NAME: &str = "service";
 
 pub(super) struct Service;
 
-impl Scheme for Service {
+impl StrategyPlan for Service {
     fn counting(&self, _: &Server) -> Counting {
         Counting::Header
     }

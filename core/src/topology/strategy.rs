@@ -9,7 +9,7 @@ use super::{
     native::Native,
     retry_queues::RetryQueues,
     service::Service,
-    strategy_plan::{Scheme, Target},
+    strategy_plan::{StrategyPlan, Target},
 };
 use crate::{Error, ErrorKind, Result, connection::Server, retry::Rules};
 
@@ -61,7 +61,7 @@ impl Strategy {
         matches!(self, Self::Service)
     }
 
-    pub(crate) fn scheme(self) -> &'static dyn Scheme {
+    pub(crate) fn scheme(self) -> &'static dyn StrategyPlan {
         match self {
             Self::RetryQueues => &RetryQueues,
             Self::DeadLetter => &DeadLetter,

@@ -110,7 +110,7 @@ impl Route {
 }
 
 /// The differences between strategies.
-pub(crate) trait Scheme: Send + Sync {
+pub(crate) trait StrategyPlan: Send + Sync {
     /// Where the retries are counted on this broker.
     fn counting(&self, server: &Server) -> Counting;
 

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{Census, Connection, Count, Doing, Kind, ask, kind_of},
+    connection::{Census, Connection, Count, Kind, Operation, ask, kind_of},
     parking::open_waiting_queue,
     retry::rung,
     topology::{SAFE_AGE, name, waiting_queue},
@@ -153,7 +153,7 @@ impl Waiting {
         };
         let channel = connection.channel().await?;
         let deleted = channel.lapin().queue_delete(name(&rung.name)?, options);
-        match ask(Doing::Declaring(&rung.name), deleted).await {
+        match ask(Operation::Declaring(&rung.name), deleted).await {
             Ok(0) => Ok(Swept::Deleted),
             Ok(lost) => Ok(Swept::DeletedWith(lost)),
             Err(error) if is_in_use(&error.to_string()) => Ok(Swept::InUse),

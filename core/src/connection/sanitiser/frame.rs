@@ -27,7 +27,7 @@ pub(super) enum Head {
     /// A body or heartbeat frame.
     Passed { size: u32 },
     /// A method or content header frame with this total length.
-    Mended { total: usize },
+    Repaired { total: usize },
 }
 
 impl Head {
@@ -40,7 +40,7 @@ impl Head {
                     Self::Passed { size }
                 } else {
                     let total = usize::try_from(size).unwrap_or(usize::MAX);
-                    Self::Mended {
+                    Self::Repaired {
                         total: total.saturating_add(OVERHEAD),
                     }
                 }
@@ -56,8 +56,8 @@ pub(super) fn missing(split: &[u8]) -> io::Result<usize> {
     match Head::of(split) {
         Head::Partial => Ok(HEAD - split.len()),
         Head::Foreign | Head::Passed { .. } => Ok(0),
-        Head::Mended { total } if total <= COLLECT_MAX => Ok(total.saturating_sub(split.len())),
-        Head::Mended { total } => Err(io::Error::new(
+        Head::Repaired { total } if total <= COLLECT_MAX => Ok(total.saturating_sub(split.len())),
+        Head::Repaired { total } => Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("the server announced a frame of {total} bytes that is not a message body"),
         )),

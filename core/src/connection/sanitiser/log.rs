@@ -18,9 +18,9 @@ const CAPACITY: usize = 65_536;
 
 /// What was repaired in one message. `Display` is a remark for people: "message_id is not UTF-8".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mended(u32);
+pub(crate) struct Repaired(u32);
 
-impl Mended {
+impl Repaired {
     pub(super) const NAME: Self = Self(1 << 0);
     pub(super) const EXCHANGE: Self = Self(1 << 1);
     pub(super) const ROUTING_KEY: Self = Self(1 << 2);
@@ -50,40 +50,40 @@ impl Mended {
     }
 }
 
-impl BitOrAssign for Mended {
+impl BitOrAssign for Repaired {
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
     }
 }
 
-const REMARKS: [(Mended, &str); 18] = [
-    (Mended::NAME, "a name is not UTF-8"),
-    (Mended::EXCHANGE, "the exchange name is not UTF-8"),
-    (Mended::ROUTING_KEY, "the routing key is not UTF-8"),
-    (Mended::CONTENT_TYPE, "content_type is not UTF-8"),
-    (Mended::CONTENT_ENCODING, "content_encoding is not UTF-8"),
-    (Mended::CORRELATION_ID, "correlation_id is not UTF-8"),
-    (Mended::REPLY_TO, "reply_to is not UTF-8"),
-    (Mended::EXPIRATION, "expiration is not UTF-8"),
-    (Mended::MESSAGE_ID, "message_id is not UTF-8"),
-    (Mended::TYPE, "type is not UTF-8"),
-    (Mended::USER_ID, "user_id is not UTF-8"),
-    (Mended::APP_ID, "app_id is not UTF-8"),
-    (Mended::CLUSTER_ID, "cluster_id is not UTF-8"),
-    (Mended::HEADER_KEY, "a header key is not UTF-8"),
-    (Mended::TOO_DEEP, "tables nested deeper than 32"),
+const REMARKS: [(Repaired, &str); 18] = [
+    (Repaired::NAME, "a name is not UTF-8"),
+    (Repaired::EXCHANGE, "the exchange name is not UTF-8"),
+    (Repaired::ROUTING_KEY, "the routing key is not UTF-8"),
+    (Repaired::CONTENT_TYPE, "content_type is not UTF-8"),
+    (Repaired::CONTENT_ENCODING, "content_encoding is not UTF-8"),
+    (Repaired::CORRELATION_ID, "correlation_id is not UTF-8"),
+    (Repaired::REPLY_TO, "reply_to is not UTF-8"),
+    (Repaired::EXPIRATION, "expiration is not UTF-8"),
+    (Repaired::MESSAGE_ID, "message_id is not UTF-8"),
+    (Repaired::TYPE, "type is not UTF-8"),
+    (Repaired::USER_ID, "user_id is not UTF-8"),
+    (Repaired::APP_ID, "app_id is not UTF-8"),
+    (Repaired::CLUSTER_ID, "cluster_id is not UTF-8"),
+    (Repaired::HEADER_KEY, "a header key is not UTF-8"),
+    (Repaired::TOO_DEEP, "tables nested deeper than 32"),
     (
-        Mended::MALFORMED_TABLE,
+        Repaired::MALFORMED_TABLE,
         "a malformed table within the headers",
     ),
-    (Mended::MALFORMED_PROPERTIES, "malformed properties"),
+    (Repaired::MALFORMED_PROPERTIES, "malformed properties"),
     (
-        Mended::OVERSIZE,
+        Repaired::OVERSIZE,
         "headers above the frame size, the largest left out",
     ),
 ];
 
-impl fmt::Display for Mended {
+impl fmt::Display for Repaired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (_, remark) in REMARKS.iter().filter(|(kind, _)| self.has(*kind)) {
@@ -107,7 +107,7 @@ type Key = (u16, u64);
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_delivery: HashMap<Key, Mended>,
+    by_delivery: HashMap<Key, Repaired>,
     /// Oldest first; also contains keys that were taken since.
     order: VecDeque<Key>,
 }
@@ -115,7 +115,7 @@ struct Entries {
 impl MendedLog {
     /// What was repaired in this delivery; returned once. It costs a relaxed load while no repaired message waits for its consumer: the
     /// entry was made before lapin could make the delivery, so whoever has the delivery sees the entry.
-    pub(crate) fn take(&self, channel: u16, delivery_tag: u64) -> Option<Mended> {
+    pub(crate) fn take(&self, channel: u16, delivery_tag: u64) -> Option<Repaired> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -131,7 +131,7 @@ impl MendedLog {
     }
 
     /// Stores what was repaired. A delivery tag of 0 is not a delivery, and only counts.
-    pub(super) fn record(&self, channel: u16, delivery_tag: u64, mended: Mended) {
+    pub(super) fn record(&self, channel: u16, delivery_tag: u64, mended: Repaired) {
         if delivery_tag == 0 {
             self.total.fetch_add(1, Ordering::Relaxed);
             return;

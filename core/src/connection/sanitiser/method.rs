@@ -1,6 +1,6 @@
 //! Methods of the server that contain names or a table, or that the guard itself needs.
 
-use super::{log::Mended, table, text};
+use super::{log::Repaired, table, text};
 
 /// What a method means to the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Event {
 
 enum Field {
     Fixed(usize),
-    Name(Mended),
+    Name(Repaired),
     Table,
 }
 use Field::{Fixed, Name, Table};
@@ -33,37 +33,41 @@ fn arguments(class: u16, method: u16) -> &'static [Field] {
     match (class, method) {
         // connection: start, open-ok, close, blocked
         (10, 10) => &[Fixed(2), Table],
-        (10, 41 | 60) => &[Name(Mended::NAME)],
-        (10, 50) => &[Fixed(2), Name(Mended::NAME)],
+        (10, 41 | 60) => &[Name(Repaired::NAME)],
+        (10, 50) => &[Fixed(2), Name(Repaired::NAME)],
         // channel.close
-        (20, 40) => &[Fixed(2), Name(Mended::NAME)],
+        (20, 40) => &[Fixed(2), Name(Repaired::NAME)],
         // queue.declare-ok
-        (50, 11) => &[Name(Mended::NAME)],
+        (50, 11) => &[Name(Repaired::NAME)],
         // basic: consume-ok, cancel, cancel-ok, get-empty
-        (60, 21 | 30 | 31 | 72) => &[Name(Mended::NAME)],
+        (60, 21 | 30 | 31 | 72) => &[Name(Repaired::NAME)],
         // basic.return
         (60, 50) => &[
             Fixed(2),
-            Name(Mended::NAME),
-            Name(Mended::EXCHANGE),
-            Name(Mended::ROUTING_KEY),
+            Name(Repaired::NAME),
+            Name(Repaired::EXCHANGE),
+            Name(Repaired::ROUTING_KEY),
         ],
         // basic.deliver
         (60, 60) => &[
-            Name(Mended::NAME),
+            Name(Repaired::NAME),
             Fixed(9),
-            Name(Mended::EXCHANGE),
-            Name(Mended::ROUTING_KEY),
+            Name(Repaired::EXCHANGE),
+            Name(Repaired::ROUTING_KEY),
         ],
         // basic.get-ok
-        (60, 71) => &[Fixed(9), Name(Mended::EXCHANGE), Name(Mended::ROUTING_KEY)],
+        (60, 71) => &[
+            Fixed(9),
+            Name(Repaired::EXCHANGE),
+            Name(Repaired::ROUTING_KEY),
+        ],
         _ => &[],
     }
 }
 
 /// Repairs a method's payload in place, as far as it is complete.
-pub(super) fn mend(payload: &mut [u8]) -> (Event, Mended) {
-    let mut mended = Mended::default();
+pub(super) fn mend(payload: &mut [u8]) -> (Event, Repaired) {
+    let mut mended = Repaired::default();
     let &[c0, c1, m0, m1, ..] = &*payload else {
         return (Event::Other, mended);
     };
@@ -88,7 +92,7 @@ pub(super) fn mend(payload: &mut [u8]) -> (Event, Mended) {
     (event(id, payload), mended)
 }
 
-fn mend_table(payload: &mut [u8], at: usize, mended: &mut Mended) -> Option<usize> {
+fn mend_table(payload: &mut [u8], at: usize, mended: &mut Repaired) -> Option<usize> {
     let len = u32::from_be_bytes(*payload.get(at..)?.first_chunk()?);
     let start = at + 4;
     let end = start.checked_add(usize::try_from(len).ok()?)?;

@@ -27,7 +27,7 @@ mod table;
 mod tests;
 mod text;
 
-pub(crate) use log::{Mended, MendedLog};
+pub(crate) use log::{MendedLog, Repaired};
 
 use frame::{COLLECT_MAX, FRAME_END, HEAD, Head, METHOD, OVERHEAD};
 use method::Event;
@@ -179,7 +179,7 @@ impl Sanitiser {
                     self.passing = u64::from(size) + 1;
                     at += HEAD;
                 }
-                Head::Mended { total } if total <= COLLECT_MAX && total <= end - at => {
+                Head::Repaired { total } if total <= COLLECT_MAX && total <= end - at => {
                     let kept = self.mend_frame(&mut bytes[at..at + total]);
                     if kept < total {
                         bytes.copy_within(at + total..end, at + kept);
@@ -187,7 +187,7 @@ impl Sanitiser {
                     }
                     at += kept;
                 }
-                Head::Partial | Head::Mended { .. } => {
+                Head::Partial | Head::Repaired { .. } => {
                     self.split.extend_from_slice(&bytes[at..end]);
                     return at;
                 }
@@ -231,7 +231,7 @@ impl Sanitiser {
         let mut kept = payload.len();
         if kept > room {
             kept = oversize::shrink(payload, room);
-            mended |= Mended::OVERSIZE;
+            mended |= Repaired::OVERSIZE;
             frame[3..HEAD].copy_from_slice(&(kept as u32).to_be_bytes());
             frame[HEAD + kept] = FRAME_END;
         }

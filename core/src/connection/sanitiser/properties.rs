@@ -1,6 +1,6 @@
 //! The payload of a content header frame: class, weight, body size, property flags and the properties.
 
-use super::{log::Mended, table, text};
+use super::{log::Repaired, table, text};
 use std::ops::Range;
 
 /// Class, weight and body size.
@@ -12,38 +12,38 @@ const CLUSTER_ID_FLAG: u16 = 1 << 2;
 
 #[derive(Clone, Copy)]
 enum Property {
-    Name(Mended),
+    Name(Repaired),
     Headers,
     Fixed(usize),
 }
 
 /// In the order of their flags, from the highest bit down. lapin ignores the two remaining bits, including the continuation bit.
 const PROPERTIES: [Property; 14] = [
-    Property::Name(Mended::CONTENT_TYPE),
-    Property::Name(Mended::CONTENT_ENCODING),
+    Property::Name(Repaired::CONTENT_TYPE),
+    Property::Name(Repaired::CONTENT_ENCODING),
     Property::Headers,
     Property::Fixed(1), // delivery mode
     Property::Fixed(1), // priority
-    Property::Name(Mended::CORRELATION_ID),
-    Property::Name(Mended::REPLY_TO),
-    Property::Name(Mended::EXPIRATION),
-    Property::Name(Mended::MESSAGE_ID),
+    Property::Name(Repaired::CORRELATION_ID),
+    Property::Name(Repaired::REPLY_TO),
+    Property::Name(Repaired::EXPIRATION),
+    Property::Name(Repaired::MESSAGE_ID),
     Property::Fixed(8), // timestamp
-    Property::Name(Mended::TYPE),
-    Property::Name(Mended::USER_ID),
-    Property::Name(Mended::APP_ID),
-    Property::Name(Mended::CLUSTER_ID),
+    Property::Name(Repaired::TYPE),
+    Property::Name(Repaired::USER_ID),
+    Property::Name(Repaired::APP_ID),
+    Property::Name(Repaired::CLUSTER_ID),
 ];
 
 /// Repairs a content header. One without property flags is left alone: no publisher can cause it.
-pub(super) fn mend(payload: &mut [u8]) -> Mended {
-    let mut mended = Mended::default();
+pub(super) fn mend(payload: &mut [u8]) -> Repaired {
+    let mut mended = Repaired::default();
     if payload.len() < LIST {
         return mended;
     }
     let Some(values) = locate(payload) else {
         replace(payload);
-        return Mended::MALFORMED_PROPERTIES;
+        return Repaired::MALFORMED_PROPERTIES;
     };
     for (property, value) in PROPERTIES.into_iter().zip(values) {
         match property {

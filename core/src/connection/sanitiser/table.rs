@@ -3,7 +3,7 @@
 //! A container has a tag, a length and that many bytes; so has a byte array. So a container that lapin must not parse can get the tag of a
 //! byte array, and everything around it stays the same.
 
-use super::{log::Mended, text};
+use super::{log::Repaired, text};
 use std::ops::Range;
 
 /// The deepest containers that are still parsed; deeper ones become byte arrays. lapin's parser recurses, and nobody writes such headers by
@@ -28,7 +28,7 @@ pub(super) struct Field {
 }
 
 /// Repairs the content of a table (headers, server properties), as far as it is well formed.
-pub(super) fn mend(table: &mut [u8]) -> Mended {
+pub(super) fn mend(table: &mut [u8]) -> Repaired {
     mend_container(table, Kind::Table, 0)
 }
 
@@ -43,13 +43,13 @@ pub(super) fn field(table: &[u8], at: usize) -> Option<Field> {
 }
 
 /// [`MAX_DEPTH`] bounds the recursion. The order is the parser's, so the parser meets nothing that was not repaired.
-fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Mended {
-    let mut mended = Mended::default();
+fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Repaired {
+    let mut mended = Repaired::default();
     let mut at = 0;
     while let Some(field) = next(bytes, at, kind) {
         at = field.value.end;
         if text::mend(&mut bytes[field.key]) {
-            mended |= Mended::HEADER_KEY;
+            mended |= Repaired::HEADER_KEY;
         }
         let inner = match bytes[field.tag] {
             TABLE => Kind::Table,
@@ -59,10 +59,10 @@ fn mend_container(bytes: &mut [u8], kind: Kind, depth: usize) -> Mended {
         let content = field.value.start + 4..field.value.end;
         if depth == MAX_DEPTH {
             bytes[field.tag] = BYTES;
-            mended |= Mended::TOO_DEEP;
+            mended |= Repaired::TOO_DEEP;
         } else if !is_well_formed(&bytes[content.clone()], inner) {
             bytes[field.tag] = BYTES;
-            mended |= Mended::MALFORMED_TABLE;
+            mended |= Repaired::MALFORMED_TABLE;
         } else {
             mended |= mend_container(&mut bytes[content], inner, depth + 1);
         }

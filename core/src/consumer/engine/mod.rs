@@ -56,12 +56,12 @@ use self::{
     delivery_state::{Entry, Phase},
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    prefetch_control::{Alone, Goal, Intake, Step},
+    prefetch_control::{Alone, Intake, PrefetchMode, Step},
     sessions::Channel,
 };
 use super::{
     Consumer, Received, Token, acks::Ack, delivery_queue::Ending, engine_time::Moment,
-    handled_dedup::Memory, timers::Agenda, tokens::Slab,
+    handled_dedup::Memory, timers::Agenda, tokens::Tokens,
 };
 use crate::{
     ErrorKind,
@@ -112,7 +112,7 @@ pub(crate) struct Engine {
     is_classic: bool,
     header_room: usize,
     draws: fastrand::Rng,
-    entries: Slab<Entry>,
+    entries: Tokens<Entry>,
     channel: Option<Channel>,
     /// The number of channels so far, and of the newest one.
     sessions: u64,
@@ -196,7 +196,7 @@ impl Engine {
             is_classic,
             header_room,
             draws: fastrand::Rng::with_seed(seed),
-            entries: Slab::new(),
+            entries: Tokens::new(),
             channel: None,
             sessions: 1,
             failures: 0,
@@ -437,15 +437,15 @@ impl Engine {
         };
         let session = channel.session;
         let goal = if self.drain.is_some() || self.halted {
-            Goal::Nothing
+            PrefetchMode::Nothing
         } else if self.cautious
             || self.singly > 0
             || self.suspect.is_some()
             || !self.pausing.is_off()
         {
-            Goal::One
+            PrefetchMode::One
         } else {
-            Goal::Full
+            PrefetchMode::Full
         };
         let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
         while let Some(step) = self.intake.next(goal, crowded) {

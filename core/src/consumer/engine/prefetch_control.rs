@@ -22,7 +22,7 @@ use super::mutants::{self, Mutant};
 
 /// Which messages the broker may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(super) enum PrefetchMode {
     Nothing,
     One,
     Full,
@@ -54,7 +54,7 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Tap {
+struct BrokerConsumer {
     consumer: u64,
     prefetch: u16,
     stage: Stage,
@@ -74,7 +74,7 @@ const IN_A_ROW: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Intake {
     prefetch: u16,
-    taps: Vec<Tap>,
+    taps: Vec<BrokerConsumer>,
     consumers: u64,
     single_active: bool,
     /// Whether only one consumer is allowed.
@@ -110,16 +110,16 @@ impl Intake {
     }
 
     /// What to do next for `goal`. `crowded`: whether messages that occupy their places for long may be ignored, so that others come.
-    pub(super) fn next(&mut self, goal: Goal, crowded: bool) -> Option<Step> {
+    pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<Step> {
         let want = match goal {
-            Goal::Nothing => {
+            PrefetchMode::Nothing => {
                 let running = self.taps.iter().find(|tap| tap.stage == Stage::Running)?;
                 let consumer = running.consumer;
                 return Some(self.cancel(consumer));
             }
-            Goal::One => 1,
-            Goal::Full if self.single_active || self.alone == Some(Alone::Stays) => 1,
-            Goal::Full => self.prefetch,
+            PrefetchMode::One => 1,
+            PrefetchMode::Full if self.single_active || self.alone == Some(Alone::Stays) => 1,
+            PrefetchMode::Full => self.prefetch,
         };
         if let Some(alone) = self.alone {
             return self.next_alone(alone, want, crowded);
@@ -130,7 +130,7 @@ impl Intake {
         if std::mem::take(&mut self.may_sleep) {
             return Some(self.consume(want));
         }
-        let fits = |tap: &&Tap| {
+        let fits = |tap: &&BrokerConsumer| {
             tap.stage == Stage::Running
                 && tap.prefetch == want
                 && !(crowded && tap.taken >= usize::from(tap.prefetch))
@@ -179,7 +179,7 @@ impl Intake {
 
     fn consume(&mut self, prefetch: u16) -> Step {
         self.consumers += 1;
-        self.taps.push(Tap {
+        self.taps.push(BrokerConsumer {
             consumer: self.consumers,
             prefetch,
             stage: Stage::Asked,
@@ -200,7 +200,7 @@ impl Intake {
         Step::Cancel { consumer }
     }
 
-    fn tap(&mut self, consumer: u64) -> Option<&mut Tap> {
+    fn tap(&mut self, consumer: u64) -> Option<&mut BrokerConsumer> {
         self.taps.iter_mut().find(|tap| tap.consumer == consumer)
     }
 
@@ -271,7 +271,7 @@ impl Intake {
     /// Whether another consumer was requested and is not there yet. An acknowledgement now would bring the last one another message out of
     /// turn, perhaps while it is cancelled.
     pub(super) fn is_changing(&self) -> bool {
-        let asked = |tap: &Tap| tap.stage == Stage::Asked;
+        let asked = |tap: &BrokerConsumer| tap.stage == Stage::Asked;
         self.taps.len() > 1 && self.taps.iter().any(asked)
     }
 
@@ -299,13 +299,17 @@ mod tests {
     fn started(prefetch: u16) -> Intake {
         let mut intake = Intake::new(prefetch, true);
         assert_eq!(
-            intake.next(Goal::One, false),
+            intake.next(PrefetchMode::One, false),
             Some(Step::Consume {
                 consumer: 1,
                 prefetch: 1
             })
         );
-        assert_eq!(intake.next(Goal::One, false), None, "not answered yet");
+        assert_eq!(
+            intake.next(PrefetchMode::One, false),
+            None,
+            "not answered yet"
+        );
         intake.consuming(1);
         intake
     }
@@ -314,7 +318,7 @@ mod tests {
         let mut intake = started(64);
         intake.delivered(1);
         assert_eq!(
-            intake.next(Goal::Full, false),
+            intake.next(PrefetchMode::Full, false),
             Some(Step::Consume {
                 consumer: 2,
                 prefetch: 64
@@ -328,14 +332,18 @@ mod tests {
     #[test]
     fn the_narrow_consumer_goes_when_the_wide_one_is_served() {
         let mut intake = widened();
-        assert_eq!(intake.next(Goal::Full, false), None, "not served yet");
+        assert_eq!(
+            intake.next(PrefetchMode::Full, false),
+            None,
+            "not served yet"
+        );
         intake.delivered(2);
         assert_eq!(
-            intake.next(Goal::Full, false),
+            intake.next(PrefetchMode::Full, false),
             Some(Step::Cancel { consumer: 1 })
         );
         intake.gone(1);
-        assert_eq!(intake.next(Goal::Full, false), None);
+        assert_eq!(intake.next(PrefetchMode::Full, false), None);
         assert!(!intake.is_narrow());
     }
 
@@ -343,17 +351,21 @@ mod tests {
     fn where_the_wide_one_is_never_served_the_narrow_one_stays() {
         let mut intake = widened();
         intake.delivered(1);
-        assert_eq!(intake.next(Goal::Full, false), None, "that can be chance");
+        assert_eq!(
+            intake.next(PrefetchMode::Full, false),
+            None,
+            "that can be chance"
+        );
         intake.delivered(1);
         assert_eq!(
-            intake.next(Goal::Full, false),
+            intake.next(PrefetchMode::Full, false),
             Some(Step::Cancel { consumer: 2 })
         );
         intake.gone(2);
-        assert_eq!(intake.next(Goal::Full, false), None);
+        assert_eq!(intake.next(PrefetchMode::Full, false), None);
         intake.lost();
         assert_eq!(
-            intake.next(Goal::Full, false),
+            intake.next(PrefetchMode::Full, false),
             Some(Step::Consume {
                 consumer: 3,
                 prefetch: 64
@@ -366,19 +378,19 @@ mod tests {
     fn narrowing_consumes_anew_before_it_cancels() {
         let mut intake = widened();
         intake.delivered(2);
-        intake.next(Goal::Full, false);
+        intake.next(PrefetchMode::Full, false);
         intake.gone(1);
         assert_eq!(
-            intake.next(Goal::One, false),
+            intake.next(PrefetchMode::One, false),
             Some(Step::Consume {
                 consumer: 3,
                 prefetch: 1
             })
         );
-        assert_eq!(intake.next(Goal::One, false), None);
+        assert_eq!(intake.next(PrefetchMode::One, false), None);
         intake.consuming(3);
         assert_eq!(
-            intake.next(Goal::One, false),
+            intake.next(PrefetchMode::One, false),
             Some(Step::Cancel { consumer: 2 })
         );
         assert!(!intake.is_narrow(), "what was sent can still come");
@@ -391,17 +403,25 @@ mod tests {
         let mut intake = started(1);
         intake.delivered(1);
         intake.takes_its_place(1, true);
-        assert_eq!(intake.next(Goal::Full, false), None, "if that is allowed");
+        assert_eq!(
+            intake.next(PrefetchMode::Full, false),
+            None,
+            "if that is allowed"
+        );
         let anew = Step::Consume {
             consumer: 2,
             prefetch: 1,
         };
-        assert_eq!(intake.next(Goal::Full, true), Some(anew));
+        assert_eq!(intake.next(PrefetchMode::Full, true), Some(anew));
         intake.consuming(2);
-        assert_eq!(intake.next(Goal::Full, true), None, "not served yet");
+        assert_eq!(
+            intake.next(PrefetchMode::Full, true),
+            None,
+            "not served yet"
+        );
         intake.delivered(2);
         assert_eq!(
-            intake.next(Goal::Full, true),
+            intake.next(PrefetchMode::Full, true),
             Some(Step::Cancel { consumer: 1 })
         );
     }
@@ -411,46 +431,46 @@ mod tests {
         let mut intake = started(1);
         intake.delivered(1);
         intake.takes_its_place(1, true);
-        assert!(intake.next(Goal::Full, true).is_some());
+        assert!(intake.next(PrefetchMode::Full, true).is_some());
         intake.consuming(2);
         assert_eq!(
-            intake.next(Goal::Full, true),
+            intake.next(PrefetchMode::Full, true),
             None,
             "it may be stored at the next try"
         );
         intake.is_stuck(1, true);
         assert_eq!(
-            intake.next(Goal::Full, true),
+            intake.next(PrefetchMode::Full, true),
             Some(Step::Cancel { consumer: 1 })
         );
-        assert_eq!(intake.next(Goal::Full, true), None);
+        assert_eq!(intake.next(PrefetchMode::Full, true), None);
         intake.gone(1);
         let knock = Step::Consume {
             consumer: 3,
             prefetch: 1,
         };
-        assert_eq!(intake.next(Goal::Full, true), Some(knock));
+        assert_eq!(intake.next(PrefetchMode::Full, true), Some(knock));
         intake.consuming(3);
         assert_eq!(
-            intake.next(Goal::Full, true),
+            intake.next(PrefetchMode::Full, true),
             Some(Step::Cancel { consumer: 3 }),
             "the active one stays"
         );
         intake.gone(3);
-        assert_eq!(intake.next(Goal::Full, true), None);
+        assert_eq!(intake.next(PrefetchMode::Full, true), None);
     }
 
     #[test]
     fn narrowing_waits_for_nobody_though_a_place_is_taken_for_long() {
         let mut intake = widened();
         intake.delivered(2);
-        intake.next(Goal::Full, false);
+        intake.next(PrefetchMode::Full, false);
         intake.gone(1);
         intake.takes_its_place(2, true);
-        assert!(intake.next(Goal::One, true).is_some());
+        assert!(intake.next(PrefetchMode::One, true).is_some());
         intake.consuming(3);
         assert_eq!(
-            intake.next(Goal::One, true),
+            intake.next(PrefetchMode::One, true),
             Some(Step::Cancel { consumer: 2 }),
             "nothing may come to the narrow one, and more must not come to the wide one"
         );
@@ -462,22 +482,30 @@ mod tests {
         intake.set_alone(Some(Alone::GoesFirst));
         intake.delivered(1);
         assert_eq!(
-            intake.next(Goal::Full, false),
+            intake.next(PrefetchMode::Full, false),
             Some(Step::Cancel { consumer: 1 })
         );
-        assert_eq!(intake.next(Goal::Full, false), None, "it is still there");
+        assert_eq!(
+            intake.next(PrefetchMode::Full, false),
+            None,
+            "it is still there"
+        );
         intake.gone(1);
         let wide = Step::Consume {
             consumer: 2,
             prefetch: 64,
         };
-        assert_eq!(intake.next(Goal::Full, false), Some(wide));
-        assert_eq!(intake.next(Goal::Full, false), None, "not answered yet");
+        assert_eq!(intake.next(PrefetchMode::Full, false), Some(wide));
+        assert_eq!(
+            intake.next(PrefetchMode::Full, false),
+            None,
+            "not answered yet"
+        );
         assert!(!intake.is_changing(), "acknowledgements need not wait");
         intake.consuming(2);
-        assert_eq!(intake.next(Goal::Full, false), None);
+        assert_eq!(intake.next(PrefetchMode::Full, false), None);
         assert_eq!(
-            intake.next(Goal::One, false),
+            intake.next(PrefetchMode::One, false),
             Some(Step::Cancel { consumer: 2 })
         );
     }
@@ -487,13 +515,13 @@ mod tests {
         let mut intake = started(64);
         intake.set_alone(Some(Alone::Stays));
         intake.delivered(1);
-        for goal in [Goal::Full, Goal::One] {
+        for goal in [PrefetchMode::Full, PrefetchMode::One] {
             assert_eq!(intake.next(goal, false), None);
         }
         intake.takes_its_place(1, true);
-        assert_eq!(intake.next(Goal::Full, true), None);
+        assert_eq!(intake.next(PrefetchMode::Full, true), None);
         assert_eq!(
-            intake.next(Goal::Nothing, false),
+            intake.next(PrefetchMode::Nothing, false),
             Some(Step::Cancel { consumer: 1 })
         );
     }
@@ -501,7 +529,8 @@ mod tests {
     #[test]
     fn the_end_cancels_everything() {
         let mut intake = widened();
-        let cancelled: Vec<_> = std::iter::from_fn(|| intake.next(Goal::Nothing, false)).collect();
+        let cancelled: Vec<_> =
+            std::iter::from_fn(|| intake.next(PrefetchMode::Nothing, false)).collect();
         assert_eq!(
             cancelled,
             [Step::Cancel { consumer: 1 }, Step::Cancel { consumer: 2 }]

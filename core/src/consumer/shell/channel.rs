@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Begun, Connection, Doing, LINGER, OpenChannel, ask, is_internal_error,
+        Connection, LINGER, OpenChannel, Operation, StartedCall, ask, is_internal_error,
         is_one_consumer_too_many, look, put_off, refusal,
     },
 };
@@ -36,7 +36,7 @@ use crate::{
 const UNWRITTEN: usize = 64;
 
 /// What happens on a channel.
-pub(super) enum Happening {
+pub(super) enum ChannelEvent {
     Arrived(u64, Box<Arrival>),
     Consuming(u64),
     Cancelled(u64),
@@ -100,11 +100,11 @@ pub(super) struct Channel {
     questions: FuturesUnordered<Question>,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Events that came together with another one.
-    backlog: VecDeque<Happening>,
+    backlog: VecDeque<ChannelEvent>,
     /// Settlements that wait until a consumer is cancelled.
     put_off: Vec<Settlement>,
     /// Settlements on their way to the socket.
-    unwritten: VecDeque<Begun<'static, lapin::Result<()>>>,
+    unwritten: VecDeque<StartedCall<'static, lapin::Result<()>>>,
     /// The oldest of them, if it is awaited.
     awaited: Option<Pin<Box<dyn Future<Output = Result<()>> + Send>>>,
     /// When the last settlement was sent.
@@ -159,7 +159,7 @@ impl Channel {
         }
         self.questions.push(Box::pin(async move {
             let begun = async {
-                let doing = || Doing::Consuming(queue.as_str());
+                let doing = || Operation::Consuming(queue.as_str());
                 ask(
                     doing(),
                     channel.basic_qos(prefetch, BasicQosOptions::default()),
@@ -180,7 +180,7 @@ impl Channel {
     /// Cancels a consumer as soon as nothing is on its way to it.
     pub(super) fn cancel(&mut self, consumer: u64) {
         let Some(served) = self.served(consumer) else {
-            self.backlog.push_back(Happening::Cancelled(consumer));
+            self.backlog.push_back(ChannelEvent::Cancelled(consumer));
             return;
         };
         served.places.part(Instant::now());
@@ -215,29 +215,29 @@ impl Channel {
         served.cancelled = true;
         let tag = served.stream.tag();
         // It is written before the postponed settlements, which would make places free again.
-        let cancel = Begun::new(async move {
+        let cancel = StartedCall::new(async move {
             channel
                 .basic_cancel(tag, BasicCancelOptions::default())
                 .await
         });
         self.questions.push(Box::pin(async move {
-            let cancelled = ask(Doing::Consuming(queue.as_str()), cancel.answer()).await;
+            let cancelled = ask(Operation::Consuming(queue.as_str()), cancel.answer()).await;
             Answer::Cancelled(consumer, cancelled)
         }));
         self.settle_what_was_put_off();
     }
 
     /// Waits for whatever happens next.
-    pub(super) async fn next(&mut self) -> Happening {
+    pub(super) async fn next(&mut self) -> ChannelEvent {
         put_off(poll_fn(|cx| self.poll_next(cx))).await
     }
 
     /// The next event, if there is one now.
-    pub(super) fn next_now(&mut self) -> Option<Happening> {
+    pub(super) fn next_now(&mut self) -> Option<ChannelEvent> {
         self.next().now_or_never()
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Happening> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ChannelEvent> {
         if let Some(happening) = self.backlog.pop_front() {
             return Poll::Ready(happening);
         }
@@ -259,16 +259,16 @@ impl Channel {
         }
         if self.gone.as_mut().poll(cx).is_ready() {
             self.gone = Box::pin(std::future::pending());
-            return Poll::Ready(Happening::Lost(None));
+            return Poll::Ready(ChannelEvent::Lost(None));
         }
         Poll::Pending
     }
 
-    fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<Happening> {
+    fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<ChannelEvent> {
         if let Some(Ok(delivery)) = next {
             let consumer = self.served[at].consumer;
             self.served[at].places.arrived(delivery.delivery_tag);
-            return Some(Happening::Arrived(consumer, self.arrival(delivery)));
+            return Some(ChannelEvent::Arrived(consumer, self.arrival(delivery)));
         }
         // Polled again, it would pend forever.
         let Served {
@@ -278,11 +278,11 @@ impl Channel {
         } = self.served.remove(at);
         if next.is_some() || !self.is_open() {
             let why = next.and_then(lapin::Result::err);
-            Some(Happening::Lost(why.and_then(|why| self.reason(why))))
+            Some(ChannelEvent::Lost(why.and_then(|why| self.reason(why))))
         } else if cancelled {
             None
         } else {
-            Some(Happening::CancelledByBroker(consumer))
+            Some(ChannelEvent::CancelledByBroker(consumer))
         }
     }
 
@@ -293,12 +293,12 @@ impl Channel {
             why.kind(),
             lapin::ErrorKind::ProtocolError(said) if matches!(said.kind(), AMQPErrorKind::Soft(_))
         );
-        let why = refusal(&Doing::Consuming(self.queue.as_str()), why);
+        let why = refusal(&Operation::Consuming(self.queue.as_str()), why);
         let is_ours = is_one_consumer_too_many(&why) || is_internal_error(&why);
         (is_of_channel || is_ours).then_some(why)
     }
 
-    fn answered(&mut self, answer: Answer) -> Option<Happening> {
+    fn answered(&mut self, answer: Answer) -> Option<ChannelEvent> {
         match answer {
             Answer::Consuming(consumer, prefetch, Ok(stream)) => {
                 self.served.push(Served {
@@ -307,7 +307,7 @@ impl Channel {
                     places: Places::new(prefetch),
                     cancelled: false,
                 });
-                Some(Happening::Consuming(consumer))
+                Some(ChannelEvent::Consuming(consumer))
             }
             Answer::Looked(consumer, Ok(ready)) => {
                 if let Some(served) = self.served(consumer) {
@@ -327,17 +327,17 @@ impl Channel {
                     while let Some(Some(Ok(delivery))) = stream.next().now_or_never() {
                         let arrival = self.arrival(delivery);
                         self.backlog
-                            .push_back(Happening::Arrived(consumer, arrival));
+                            .push_back(ChannelEvent::Arrived(consumer, arrival));
                     }
                 }
-                self.backlog.push_back(Happening::Cancelled(consumer));
+                self.backlog.push_back(ChannelEvent::Cancelled(consumer));
                 self.backlog.pop_front()
             }
-            Answer::Synced(number, Ok(())) => Some(Happening::Synced(number)),
+            Answer::Synced(number, Ok(())) => Some(ChannelEvent::Synced(number)),
             Answer::Consuming(_, _, Err(why))
             | Answer::Synced(_, Err(why))
             | Answer::Looked(_, Err(why))
-            | Answer::Cancelled(_, Err(why)) => Some(Happening::Lost(Some(why))),
+            | Answer::Cancelled(_, Err(why)) => Some(ChannelEvent::Lost(Some(why))),
         }
     }
 
@@ -382,7 +382,7 @@ impl Channel {
             if !std::mem::replace(&mut served.cancelled, true) {
                 let (channel, tag) = (self.channel.lapin().clone(), served.stream.tag());
                 let nowait = BasicCancelOptions { nowait: true };
-                drop(Begun::new(async move {
+                drop(StartedCall::new(async move {
                     channel.basic_cancel(tag, nowait).await
                 }));
             }
@@ -402,7 +402,7 @@ impl Channel {
             Settlement::Sync(number) => {
                 let queue = self.queue.clone();
                 // Begun now, and so sent after the settlements.
-                let look = Begun::new(async move { look(&channel, queue).await });
+                let look = StartedCall::new(async move { look(&channel, queue).await });
                 self.questions.push(Box::pin(async move {
                     Answer::Synced(number, look.answer().await.map(|_| ()))
                 }));
@@ -444,7 +444,7 @@ impl Channel {
             served.places.settled(tag, multiple);
         }
         self.settled = Some(Instant::now());
-        self.unwritten.push_back(Begun::new(settlement));
+        self.unwritten.push_back(StartedCall::new(settlement));
     }
 
     /// Drives the settlements on their way, and waits while there are too many. With `all`, until all are written. If it is dropped
@@ -467,7 +467,7 @@ impl Channel {
                 return Ok(());
             }
             if let Some(oldest) = self.unwritten.pop_front() {
-                let answer = ask(Doing::Settling, oldest.answer());
+                let answer = ask(Operation::Settling, oldest.answer());
                 if done {
                     answer.await?;
                 } else {

@@ -15,12 +15,12 @@ use super::{
         engine::{Copy, Input},
         engine_time::Moment,
     },
-    Mail,
+    ShellEvent,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
     publish::{Body, Done, Job, UsedLanes},
-    topology::{self, Waits},
+    topology::{self, DelayQueues},
 };
 
 /// The result of a copy: stored, and from when on it survives a crash of its broker, if it did not when it was sent; or an error.
@@ -51,17 +51,17 @@ struct Waiting {
 #[derive(Clone)]
 struct Sender {
     client: Client,
-    waits: Arc<Waits>,
+    waits: Arc<DelayQueues>,
     /// Where their answers go.
-    mail: mpsc::UnboundedSender<Mail>,
+    mail: mpsc::UnboundedSender<ShellEvent>,
     used: Arc<UsedLanes>,
 }
 
 impl Copies {
     pub(super) fn new(
         client: Client,
-        waits: Arc<Waits>,
-        mail: mpsc::UnboundedSender<Mail>,
+        waits: Arc<DelayQueues>,
+        mail: mpsc::UnboundedSender<ShellEvent>,
     ) -> Self {
         Self {
             sender: Sender {
@@ -164,7 +164,7 @@ impl Sender {
     /// Makes sure that a queue exists, sends copies that cannot wait for longer, and waits until the queue is a safe place.
     ///
     /// # Errors
-    /// Those of [`Waits::ensure`] and [`Waits::until_safe`], and [`ErrorKind::ConnectionLost`] if the connection of the originals is gone.
+    /// Those of [`DelayQueues::ensure`] and [`DelayQueues::until_safe`], and [`ErrorKind::ConnectionLost`] if the connection of the originals is gone.
     async fn is_ready(&self, target: &str, urgent: impl Fn() -> Vec<Waiting>) -> Result<()> {
         let Self { client, waits, .. } = self;
         let lost = || {
@@ -207,7 +207,7 @@ impl Sender {
     }
 
     fn refuse(&self, token: Token, error: Error) {
-        let _ = self.mail.send(Mail::Copied(token, Err(error)));
+        let _ = self.mail.send(ShellEvent::Copied(token, Err(error)));
     }
 
     /// The callback for a copy's result.
@@ -246,19 +246,19 @@ impl Sender {
                         );
                         Error::new(error.kind(), why)
                     });
-                    let _ = mail.send(Mail::Copied(token, stored));
+                    let _ = mail.send(ShellEvent::Copied(token, stored));
                 });
                 return;
             }
             if result.is_ok() && waits.is_asked(&target) {
                 tokio::spawn(async move {
                     let stored = Ok(waits.told_by_marker(&target, sent).await);
-                    let _ = mail.send(Mail::Copied(token, stored));
+                    let _ = mail.send(ShellEvent::Copied(token, stored));
                 });
                 return;
             }
             let stored = result.map(|()| waits.matures(&target).filter(|safe| *safe > sent));
-            let _ = mail.send(Mail::Copied(token, stored));
+            let _ = mail.send(ShellEvent::Copied(token, stored));
         }))
     }
 }

@@ -20,7 +20,7 @@ use tokio::{
 
 use self::{
     broker_requirements::Demands,
-    channel::{Channel, Happening},
+    channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
     startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
@@ -34,7 +34,7 @@ use crate::{
     connection::{GOODBYE, is_internal_error, is_one_consumer_too_many},
     retry::Origin,
     telemetry::{Counters, Event, HOST, Listener},
-    topology::{self, Finding, Mode, Plan, QueueType, Waits},
+    topology::{self, DelayQueues, Finding, Mode, Plan, QueueType},
     unreadable::InternalErrors,
 };
 
@@ -46,7 +46,7 @@ const BURST: usize = 32;
 const QUIETLY: Duration = Duration::from_millis(100);
 
 /// Messages from other tasks to the shell.
-enum Mail {
+enum ShellEvent {
     /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
     Opened(u64, Result<Opened>),
@@ -89,12 +89,12 @@ pub(super) struct Shell {
     wire_queue: ShortString,
     listener: Listener,
     counters: Counters,
-    waits: Arc<Waits>,
+    waits: Arc<DelayQueues>,
     priority: Option<i32>,
     inbox: Arc<Inbox>,
     channel: Option<Box<Channel>>,
-    mail: mpsc::UnboundedSender<Mail>,
-    mailbox: mpsc::UnboundedReceiver<Mail>,
+    mail: mpsc::UnboundedSender<ShellEvent>,
+    mailbox: mpsc::UnboundedReceiver<ShellEvent>,
     copies: Copies,
     outcomes: Vec<(Token, Ending)>,
     /// Whether the queue has messages that close our connections.
@@ -118,12 +118,14 @@ fn kind(findings: &[Finding]) -> Option<QueueType> {
 }
 
 /// Reports a refusal of the publishing connection alone. If there is no consuming connection, that one reports it.
-async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail>) {
+async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<ShellEvent>) {
     let refusals = async {
         loop {
             let error = client.publishing().refused().await;
             // A broker that leaves a connection open after its secret has expired sends nothing on it.
-            if client.consuming().standing().is_ok() && mail.send(Mail::Refused(error)).is_err() {
+            if client.consuming().standing().is_ok()
+                && mail.send(ShellEvent::Refused(error)).is_err()
+            {
                 return;
             }
             if client.publishing().connection().await.is_err() {
@@ -141,8 +143,8 @@ async fn tell_of_refused_copies(client: Client, mail: mpsc::UnboundedSender<Mail
 async fn tell_of_old_queues(
     session: u64,
     plan: Plan,
-    waits: Arc<Waits>,
-    mail: mpsc::UnboundedSender<Mail>,
+    waits: Arc<DelayQueues>,
+    mail: mpsc::UnboundedSender<ShellEvent>,
 ) {
     let Some(queue) = topology::dead_lettered_to(&plan) else {
         return;
@@ -150,7 +152,7 @@ async fn tell_of_old_queues(
     let asked = Instant::now();
     waits.look_for_marker(&queue);
     if waits.told_by_marker(&queue, asked).await.is_none() {
-        let _ = mail.send(Mail::IsOld(session));
+        let _ = mail.send(ShellEvent::IsOld(session));
     }
 }
 
@@ -179,7 +181,7 @@ impl Shell {
         let declare = options.declare && options.dlx;
         let (may_set_aside, window) = (declare || options.sets_aside, options.window());
         let findings = client.prepare(&plan, mode(declare)).await?;
-        let waits = Waits::new(
+        let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
             queue_type,
@@ -268,11 +270,11 @@ impl Shell {
         };
         match channel.next().await {
             // It may have been the first message: the next session looks for it.
-            Happening::Lost(Some(why)) if is_internal_error(&why) => {
-                self.happened(Happening::Lost(Some(why)));
+            ChannelEvent::Lost(Some(why)) if is_internal_error(&why) => {
+                self.happened(ChannelEvent::Lost(Some(why)));
                 Ok(())
             }
-            Happening::Lost(why) => Err(why.unwrap_or_else(|| {
+            ChannelEvent::Lost(why) => Err(why.unwrap_or_else(|| {
                 let why = "the connection was lost while the consumer subscribed; try again";
                 Error::new(ErrorKind::ConnectionLost, why)
             })),
@@ -485,7 +487,7 @@ impl Shell {
                     biased;
                     connection = client.consuming().connection() => connection,
                     error = client.consuming().refused() => {
-                        let _ = mail.send(Mail::Refused(error));
+                        let _ = mail.send(ShellEvent::Refused(error));
                         client.consuming().connection().await
                     }
                 };
@@ -503,7 +505,7 @@ impl Shell {
                     && let Some(error) = refused
                 {
                     let error = Error::new(error.kind(), error.to_string());
-                    let _ = mail.send(Mail::Refused(error));
+                    let _ = mail.send(ShellEvent::Refused(error));
                 }
                 let findings = findings?;
                 waits.note(&findings);
@@ -513,12 +515,12 @@ impl Shell {
                 if internal_errors.looks() {
                     let queue = (&queue, kind, window);
                     let tell = |event| {
-                        let _ = mail.send(Mail::Moved(event));
+                        let _ = mail.send(ShellEvent::Moved(event));
                     };
                     let looked =
                         internal_errors.look(&client, &connection, queue, may_set_aside, tell);
                     singly = looked.await.inspect_err(|error| {
-                        let _ = mail.send(Mail::Stopped(error.to_string()));
+                        let _ = mail.send(ShellEvent::Stopped(error.to_string()));
                     })?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
@@ -531,24 +533,24 @@ impl Shell {
             };
             let opened = opened.await;
             let is_open = opened.is_ok();
-            let _ = mail.send(Mail::Opened(session, opened));
+            let _ = mail.send(ShellEvent::Opened(session, opened));
             if is_open {
                 tell_of_old_queues(session, plan, waits, mail).await;
             }
         });
     }
 
-    fn happened(&mut self, happening: Happening) {
+    fn happened(&mut self, happening: ChannelEvent) {
         let now = self.now();
         self.happened_at(happening, now);
     }
 
-    fn happened_at(&mut self, happening: Happening, now: Now) {
+    fn happened_at(&mut self, happening: ChannelEvent, now: Now) {
         let Some(channel) = &self.channel else {
             return;
         };
         let session = channel.session;
-        if let Happening::Lost(why) = &happening {
+        if let ChannelEvent::Lost(why) = &happening {
             self.suspect(session, why.as_ref());
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
@@ -557,18 +559,18 @@ impl Shell {
             self.hear_the_end_of_the_client();
         }
         let input = match happening {
-            Happening::Arrived(consumer, arrival) => Input::Delivered {
+            ChannelEvent::Arrived(consumer, arrival) => Input::Delivered {
                 session,
                 consumer,
                 arrival,
             },
-            Happening::Consuming(consumer) => Input::Consuming { session, consumer },
-            Happening::Cancelled(consumer) => Input::Cancelled { session, consumer },
-            Happening::CancelledByBroker(consumer) => {
+            ChannelEvent::Consuming(consumer) => Input::Consuming { session, consumer },
+            ChannelEvent::Cancelled(consumer) => Input::Cancelled { session, consumer },
+            ChannelEvent::CancelledByBroker(consumer) => {
                 Input::CancelledByBroker { session, consumer }
             }
-            Happening::Synced(number) => Input::Synced { session, number },
-            Happening::Lost(why) => Input::Lost { session, why },
+            ChannelEvent::Synced(number) => Input::Synced { session, number },
+            ChannelEvent::Lost(why) => Input::Lost { session, why },
         };
         self.engine.on(input, now, &mut self.wanted);
     }
@@ -582,15 +584,15 @@ impl Shell {
         }
     }
 
-    fn receive(&mut self, mail: Mail) {
+    fn receive(&mut self, mail: ShellEvent) {
         match mail {
-            Mail::Copied(token, stored) => {
+            ShellEvent::Copied(token, stored) => {
                 let began = self.began;
                 let moment = |instant: Instant| instant.saturating_duration_since(began);
                 let input = self.copies.answered(token, stored, moment);
                 self.tell(input);
             }
-            Mail::Opened(session, Ok(opened)) => {
+            ShellEvent::Opened(session, Ok(opened)) => {
                 let (server, kind) = (opened.server, opened.kind);
                 self.is_stopped = false;
                 // During the end as well: it is then closed with everything else.
@@ -608,21 +610,21 @@ impl Shell {
                 self.keep_to_one_consumer();
                 self.tell(Input::Opened { session });
             }
-            Mail::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
-            Mail::Refused(error) => {
+            ShellEvent::IsOld(session) => self.tell(Input::QueuesAreOld { session }),
+            ShellEvent::Refused(error) => {
                 let queue = self.engine.name().to_owned();
                 let error = error.to_string();
                 self.listener.tell(|| Event::LoginRefused { queue, error });
             }
-            Mail::Moved(event) => self.tell_of(&event),
-            Mail::Stopped(error) => {
+            ShellEvent::Moved(event) => self.tell_of(&event),
+            ShellEvent::Stopped(error) => {
                 // Not again for each try.
                 if !std::mem::replace(&mut self.is_stopped, true) {
                     let queue = self.engine.name().to_owned();
                     self.tell_of(&Event::ConsumingStopped { queue, error });
                 }
             }
-            Mail::Opened(session, Err(error)) => {
+            ShellEvent::Opened(session, Err(error)) => {
                 self.internal_errors.failed();
                 self.tell(Input::OpenFailed { session, error });
             }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::connection::Parting;
+use crate::connection::SafeCancel;
 
 #[derive(Debug)]
 pub(super) struct Places {
@@ -12,7 +12,7 @@ pub(super) struct Places {
     /// Delivery tags, oldest first.
     taken: VecDeque<u64>,
     was_served: bool,
-    parting: Option<Parting>,
+    parting: Option<SafeCancel>,
 }
 
 impl Places {
@@ -48,7 +48,7 @@ impl Places {
     pub(super) fn part(&mut self, now: Instant) {
         let was_served = self.was_served;
         self.parting
-            .get_or_insert_with(|| Parting::begin(now, was_served));
+            .get_or_insert_with(|| SafeCancel::begin(now, was_served));
     }
 
     /// Whether it is to be cancelled.
@@ -67,7 +67,7 @@ impl Places {
     pub(super) fn pause(&self) -> Duration {
         self.parting
             .as_ref()
-            .map(Parting::pause)
+            .map(SafeCancel::pause)
             .unwrap_or_default()
     }
 

@@ -89,12 +89,12 @@ impl Make for Arc<Broker> {
 struct Stage {
     broker: Arc<Broker>,
     losses: Arc<AtomicU64>,
-    waits: Arc<Waits<Arc<Broker>>>,
+    waits: Arc<DelayQueues<Arc<Broker>>>,
 }
 
 fn stage(patience: Patience) -> Stage {
     let (broker, losses) = (Arc::new(Broker::default()), Arc::default());
-    let waits = Waits::with(
+    let waits = DelayQueues::with(
         Arc::clone(&broker),
         "orders".to_owned(),
         QueueType::Quorum,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind,
-    connection::{Doing, refusal},
+    connection::{Operation, refusal},
     consumer::engine::{Arrival, Engine, Input},
     types::ShortString,
     unreadable::Reasons,
@@ -84,7 +84,7 @@ impl World {
                 let said = AMQPError::from_id(why.code, why.text.into());
                 let why = said.map(|said| {
                     let said = lapin::ErrorKind::ProtocolError(said);
-                    refusal(&Doing::Consuming("orders"), said.into())
+                    refusal(&Operation::Consuming("orders"), said.into())
                 });
                 self.suspect(at, false);
                 Input::Lost { session, why }
