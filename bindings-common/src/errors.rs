@@ -45,7 +45,7 @@ impl From<&retryrmq::Error> for Refusal {
     fn from(error: &retryrmq::Error) -> Self {
         let causes: Vec<_> = std::iter::successors(error.source(), |cause| (*cause).source())
             .take(MOST_CAUSES)
-            .map(|cause| retryrmq::visible::line(&cause.to_string()).into_owned())
+            .map(|cause| retryrmq::terminal_escape::line(&cause.to_string()).into_owned())
             .collect();
         Self {
             code: error.code(),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use napi_derive::napi;
-use retryrmq::lines::{self, Level};
+use retryrmq::log_buffer::{self, Level};
 
 use crate::shared::Shared;
 
@@ -34,9 +34,9 @@ fn reader() -> Option<Arc<Shared>> {
 
 /// Adds the environment behind this bridge as a reader, after those before it.
 pub(crate) fn told_to(bridge: &Arc<Shared>) {
-    WANTED_AT_FIRST.call_once(|| lines::want(Level::WARN));
+    WANTED_AT_FIRST.call_once(|| log_buffer::want(Level::WARN));
     readers().push(Arc::downgrade(bridge));
-    lines::catch(|| {
+    log_buffer::catch(|| {
         if let Some(reader) = reader() {
             reader.nudge();
         }
@@ -48,7 +48,7 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
     if !reader().is_some_and(|reader| Arc::ptr_eq(&reader, bridge)) {
         return Vec::new();
     }
-    let lines = lines::take().into_iter();
+    let lines = log_buffer::take().into_iter();
     lines
         .map(|line| Line {
             level: match line.level {
@@ -66,5 +66,5 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
 #[napi(catch_unwind)]
 pub fn want_all_lines() {
     WANTED_AT_FIRST.call_once(|| {});
-    lines::want(Level::DEBUG);
+    log_buffer::want(Level::DEBUG);
 }

@@ -1,14 +1,14 @@
 //! Log lines of the core, for Python's `logging`.
 
 use pyo3::pyfunction;
-use retryrmq::lines::{self, Level};
+use retryrmq::log_buffer::{self, Level};
 
 /// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text.
 pub(crate) type Line = (&'static str, u8, String);
 
 /// The lines since the last call.
 pub(crate) fn take() -> Vec<Line> {
-    let lines = lines::take().into_iter();
+    let lines = log_buffer::take().into_iter();
     lines
         .map(|line| {
             let level = match line.level {
@@ -26,7 +26,7 @@ pub(crate) fn take() -> Vec<Line> {
 /// Sets the least level, as in Python's `logging`, of the lines that are wanted.
 #[pyfunction]
 pub(crate) fn want_lines(least: u8) {
-    lines::want(match least {
+    log_buffer::want(match least {
         0..=10 => Level::DEBUG,
         11..=20 => Level::INFO,
         _ => Level::WARN,

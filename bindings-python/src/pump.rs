@@ -7,7 +7,7 @@ use std::{
 };
 
 use pyo3::{Bound, PyResult, Python, pyclass, pymethods};
-use retryrmq::lines;
+use retryrmq::log_buffer;
 use retryrmq_bindings::{Events, rows};
 
 use crate::{
@@ -85,7 +85,7 @@ fn told_to(pump: &Arc<Shared>) {
     if let Ok(mut reader) = READER.try_lock() {
         *reader = Arc::downgrade(pump);
     }
-    lines::catch(|| {
+    log_buffer::catch(|| {
         if let Ok(reader) = READER.try_lock()
             && let Some(pump) = reader.upgrade()
         {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use retryrmq_operator::{
     enabling::{Mark, base_of},
     management::{Policy, Scope},
@@ -57,7 +57,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         } else {
             output.line(&format!(
                 "nothing to do: there is no policy of `retryrmq enable` for {}",
-                visible::line(name)
+                terminal_escape::line(name)
             ))?;
         }
         return Ok(Exit::Ok);
@@ -69,10 +69,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             output.line(&format!(
                 "{} policy {}",
                 output.paint("-", console::Style::new().red()),
-                output.bold(visible::line(name))
+                output.bold(terminal_escape::line(name))
             ))?;
         }
-        output.line(&format!("    {}", visible::line(&after)))?;
+        output.line(&format!("    {}", terminal_escape::line(&after)))?;
     }
     if !options.dry_run {
         let question = format!("Delete this policy of {name}?");

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use clap::Args;
 use console::Style;
 use retryrmq::{
-    MINUTE, clock_queue, parking_queue, parse_duration, unreadable_queue, visible, work_queue_of,
+    MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape, unreadable_queue,
+    work_queue_of,
 };
 use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
 use serde_json::{Value, json};
@@ -152,9 +153,9 @@ fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
         output.paint(format!("{:<7}", finding.severity), style),
         output.bold(finding.code.to_string()),
         finding.subject.sort(),
-        output.bold(visible::line(finding.subject.name()))
+        output.bold(terminal_escape::line(finding.subject.name()))
     ))?;
-    let sentence = visible::line(&finding.sentence);
+    let sentence = terminal_escape::line(&finding.sentence);
     match output.width() {
         Some(width) => {
             let room = usize::from(width).saturating_sub(2).max(20);
@@ -168,7 +169,7 @@ fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
     output.line(&format!(
         "  {} {}",
         output.dim("fix"),
-        visible::line(&finding.fix)
+        terminal_escape::line(&finding.fix)
     ))?;
     output.line(&format!("  {} {}\n", output.dim("see"), finding.page()))
 }
@@ -181,11 +182,11 @@ fn place(count: usize, vhost: &str, asked: &[String]) -> String {
     };
     let of = match asked {
         [] => String::new(),
-        asked => format!("{}, of ", visible::line(&asked.join(", "))),
+        asked => format!("{}, of ", terminal_escape::line(&asked.join(", "))),
     };
     format!(
         "looked at {of}{queues} in virtual host {}",
-        visible::line(vhost)
+        terminal_escape::line(vhost)
     )
 }
 

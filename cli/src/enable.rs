@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use retryrmq::{parking_queue, visible, work_queue_of};
+use retryrmq::{parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
     doctor::Finding,
     enabling::{Change, Obstacle, Plan, Route, Target, plan},
@@ -154,8 +154,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     } else if !options.dry_run {
         output.line(&format!(
             "done: dead letters of {} go to {} from now on",
-            visible::line(name),
-            visible::line(&target)
+            terminal_escape::line(name),
+            terminal_escape::line(&target)
         ))?;
     }
     Ok(Exit::Ok)
@@ -242,7 +242,7 @@ fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
     output.line(&format!(
         "{} queue {} (quorum, delivery limit 1000000000)",
         output.paint("+", console::Style::new().green()),
-        visible::line(name)
+        terminal_escape::line(name)
     ))
 }
 
@@ -260,11 +260,11 @@ async fn make_again(
     options: &Options,
     output: &Output,
 ) -> Result<bool, Fault> {
-    let shown = visible::line(target);
+    let shown = terminal_escape::line(target);
     if !output.is_json() {
         output.line(&format!(
             "dead letters of {} go to {shown} already, but that queue does not exist, so they never arrive",
-            visible::line(&options.queue)
+            terminal_escape::line(&options.queue)
         ))?;
     }
     if options.dry_run {
@@ -289,7 +289,7 @@ fn already(
     (is_there, made): (bool, bool),
     output: &Output,
 ) -> Result<Exit, Fault> {
-    let shown = visible::line(target);
+    let shown = terminal_escape::line(target);
     if output.is_json() {
         output.json_document(&json!({
             "queue": options.queue,
@@ -301,12 +301,12 @@ fn already(
         }))?;
     } else if is_there {
         let how = match policy {
-            Some(policy) => format!(" (policy {})", visible::line(&policy.name)),
+            Some(policy) => format!(" (policy {})", terminal_escape::line(&policy.name)),
             None => String::new(),
         };
         output.line(&format!(
             "nothing to do: dead letters of {} go to {shown} already{how}",
-            visible::line(&options.queue)
+            terminal_escape::line(&options.queue)
         ))?;
     } else if made {
         output.line(&format!("done: {shown} was created"))?;
@@ -355,7 +355,7 @@ fn show(
     let from = match base {
         Some(base) => format!(
             "all of policy {} (priority {})",
-            visible::line(&base.name),
+            terminal_escape::line(&base.name),
             base.priority
         ),
         None => "no policy was in force".to_owned(),
@@ -366,15 +366,15 @@ fn show(
     output.line(&format!(
         "{} policy {}",
         output.paint("+", console::Style::new().green()),
-        output.bold(visible::line(&policy.name))
+        output.bold(terminal_escape::line(&policy.name))
     ))?;
     output.line(&format!(
         "    for {}, priority {}; {from}",
-        visible::line(&policy.pattern),
+        terminal_escape::line(&policy.pattern),
         policy.priority
     ))?;
     for Change { key, before, after } in changes {
-        let said = |value: &Value| visible::line(&value.to_string()).into_owned();
+        let said = |value: &Value| terminal_escape::line(&value.to_string()).into_owned();
         let mark = |sign: &str, style: console::Style| output.paint(sign, style);
         let line = match before {
             Some(before) if before == after => format!("    {key} {}", said(after)),

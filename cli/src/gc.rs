@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{Client, Policy, Rung, Swept, format_duration, visible};
+use retryrmq::{Client, Policy, Rung, Swept, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
@@ -225,7 +225,7 @@ fn question(findings: &[Finding], unneeded: usize) -> String {
         .iter()
         .filter(|finding| finding.verdict == Verdict::Unneeded)
         .take(8)
-        .map(|finding| visible::line(&finding.rung.name).into_owned())
+        .map(|finding| terminal_escape::line(&finding.rung.name).into_owned())
         .collect();
     let more = if unneeded > names.len() {
         format!(" and {} more", unneeded - names.len())
@@ -317,7 +317,7 @@ fn row(finding: &Finding) -> Vec<Text> {
         finding.verdict.word().1,
         Look::Bold.of(format_duration(finding.rung.delay)),
         Look::Plain.of(finding.rung.messages),
-        Look::Plain.of(visible::line(&finding.rung.name)),
+        Look::Plain.of(terminal_escape::line(&finding.rung.name)),
     ]
 }
 

@@ -164,8 +164,9 @@ mod tests {
             serde_json::to_string_pretty(&value).unwrap(),
         ] {
             let shown = harmless(text);
-            let is_harmless =
-                |c: char| c == '\n' || retryrmq::visible::line(&c.to_string()) == c.to_string();
+            let is_harmless = |c: char| {
+                c == '\n' || retryrmq::terminal_escape::line(&c.to_string()) == c.to_string()
+            };
             assert!(shown.chars().all(is_harmless), "{shown}");
             assert!(shown.contains("Grüße 🎉"));
             assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);

@@ -250,7 +250,7 @@ fn with_hint_of_queue(error: &clap::Error, text: &str) -> Option<String> {
     if targeted || !fits {
         return None;
     }
-    let name = retryrmq::visible::line(name);
+    let name = retryrmq::terminal_escape::line(name);
     let hint = format!("tip: to publish to the queue {name}, pass --queue {name}");
     let usage = text.find("Usage:").unwrap_or(text.len());
     let (what, usage) = text.split_at(usage);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_mangen::Man;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use serde_json::json;
 
 use crate::{exit::Exit, fault::Fault, output::Output};
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> R
     let bad = |path: &Path, why: std::io::Error| {
         Fault::failed(format!(
             "cannot write {}: {why}; name a folder that you may write to",
-            visible::line(&path.display().to_string())
+            terminal_escape::line(&path.display().to_string())
         ))
     };
     std::fs::create_dir_all(folder).map_err(|why| bad(folder, why))?;
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> R
         output.json_document(&json!({ "written": written }))?;
     } else {
         for path in &written {
-            output.line(&visible::line(path))?;
+            output.line(&terminal_escape::line(path))?;
         }
     }
     Ok(Exit::Ok)

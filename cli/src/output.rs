@@ -6,7 +6,7 @@ pub(crate) use comfy_table::Color;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 use console::{Alignment, Style};
 use indicatif::{ProgressBar, ProgressStyle};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use serde::Serialize;
 
 use crate::{
@@ -122,7 +122,7 @@ impl Output {
     /// A remark for people on standard error: what is not asked for with `--quiet` or `--json`.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
-            err_line(&visible::line(text));
+            err_line(&terminal_escape::line(text));
         }
     }
 
@@ -149,7 +149,10 @@ impl Output {
                 .bold()
                 .force_styling(self.color_err)
                 .apply_to("error:");
-            err_line(&format!("{word} {}", visible::line(fault.sentence())));
+            err_line(&format!(
+                "{word} {}",
+                terminal_escape::line(fault.sentence())
+            ));
         }
     }
 

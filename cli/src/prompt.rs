@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 use crate::{fault::Fault, output::Output};
 
@@ -56,7 +56,7 @@ pub(crate) const POLICY: &str = "changes a policy of the broker";
 pub(crate) async fn agrees(question: &str) -> Result<bool, Fault> {
     {
         let mut err = io::stderr().lock();
-        err.write_all(format!("{} [y/N] ", visible::line(question)).as_bytes())?;
+        err.write_all(format!("{} [y/N] ", terminal_escape::line(question)).as_bytes())?;
         err.flush()?;
     }
     let answer = tokio::task::spawn_blocking(|| {

@@ -15,7 +15,7 @@ use crate::{
     output::{Color, Column, Look, Output},
     retrying::{Retrying, not_reserved},
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Print the queues and exchanges that a consumer needs, compared with the broker, and create what is missing
 ///
@@ -227,7 +227,7 @@ fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(
             row.push(Look::In(color).of(shown));
         }
         row.push(Look::Dim.of(kind(item)));
-        row.push(Look::Bold.of(visible::line(item.name())));
+        row.push(Look::Bold.of(terminal_escape::line(item.name())));
         row.push(Look::Plain.of(purpose(item)));
         row
     });
@@ -275,7 +275,7 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
         };
         output.line(&format!(
             "\n{}  {}",
-            output.bold(visible::line(item.name())),
+            output.bold(terminal_escape::line(item.name())),
             output.dim(head)
         ))?;
         if is_any && status == Some(&Status::Present) {
@@ -288,7 +288,7 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
             output.line(&format!(
                 "  {} {}",
                 output.dim(format!("{name:<26}")),
-                visible::line(&value.to_string())
+                terminal_escape::line(&value.to_string())
             ))?;
         }
         if is_any {
@@ -300,7 +300,7 @@ fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result
         if let Some(Status::Differs(why)) = status {
             output.line(&format!(
                 "  {}",
-                output.paint(visible::line(why), console::Style::new().red())
+                output.paint(terminal_escape::line(why), console::Style::new().red())
             ))?;
         }
     }
@@ -326,11 +326,11 @@ pub(crate) fn purpose(item: &Item) -> String {
         } => {
             format!(
                 "from {} with {}",
-                visible::line(exchange),
-                visible::line(routing_key)
+                terminal_escape::line(exchange),
+                terminal_escape::line(routing_key)
             )
         }
-        other => visible::line(&other.to_string()).into_owned(),
+        other => terminal_escape::line(&other.to_string()).into_owned(),
     }
 }
 

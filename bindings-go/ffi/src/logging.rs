@@ -1,6 +1,6 @@
 //! Log lines of the core on their way to Go's `slog`.
 
-use retryrmq::lines::{self, Level};
+use retryrmq::log_buffer::{self, Level};
 
 /// One line.
 #[derive(Debug, uniffi::Record)]
@@ -17,11 +17,11 @@ pub struct Line {
 
 /// The lines since the last call.
 pub(crate) fn take() -> Vec<Line> {
-    lines::take().into_iter().map(Line::from).collect()
+    log_buffer::take().into_iter().map(Line::from).collect()
 }
 
-impl From<lines::Line> for Line {
-    fn from(line: lines::Line) -> Self {
+impl From<log_buffer::Line> for Line {
+    fn from(line: log_buffer::Line) -> Self {
         Self {
             module: line.module.to_owned(),
             level: match line.level {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq::lines::{self, Level};
+use retryrmq::log_buffer::{self, Level};
 use retryrmq_bindings::{Events, rows};
 
 use crate::logging::{self, Line};
@@ -137,8 +137,8 @@ pub fn wake_news() {
 /// The least level, as in `slog`, of the lines that are wanted.
 #[uniffi::export]
 pub fn log_lines(least: i8) {
-    lines::catch(nudge);
-    lines::want(match least {
+    log_buffer::catch(nudge);
+    log_buffer::want(match least {
         i8::MIN..=-4 => Level::DEBUG,
         -3..=0 => Level::INFO,
         _ => Level::WARN,

@@ -5,7 +5,7 @@ use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
 use crate::{fault::Fault, outlet, output::Output};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Tells and counts.
 pub(super) struct Report<'a> {
@@ -49,8 +49,8 @@ impl<'a> Report<'a> {
         let target = target.map_or_else(String::new, |target| format!(" to {target}"));
         let rest = format!(
             "{} on RabbitMQ {}{target}; Ctrl-C drains and ends",
-            visible::line(queue),
-            visible::line(server)
+            terminal_escape::line(queue),
+            terminal_escape::line(server)
         );
         self.output.happened("start", Style::new().cyan(), &rest);
         Ok(())
@@ -162,7 +162,10 @@ impl<'a> Report<'a> {
 }
 
 fn name(id: Option<&str>) -> String {
-    id.map_or_else(|| "(no id)".to_owned(), |id| visible::line(id).into_owned())
+    id.map_or_else(
+        || "(no id)".to_owned(),
+        |id| terminal_escape::line(id).into_owned(),
+    )
 }
 
 fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String) {
@@ -171,7 +174,7 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
         Style::new().red(),
         Style::new().cyan(),
     );
-    let shown = |text: &str| visible::line(text).into_owned();
+    let shown = |text: &str| terminal_escape::line(text).into_owned();
     match event {
         Event::Retried {
             message_id,

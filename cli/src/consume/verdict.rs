@@ -8,7 +8,7 @@ use super::{
     channel,
     wish::{self, Wish},
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn of_standard_error(ending: Ending, text: &str) -> (Option<Wish>, &str, Option<
         Some(Ok(Wish::Defer(_))) if ending != Ending::Exit(TEMPORARY) => {
             let remark = format!(
                 "`{}` needs exit status {TEMPORARY}; this attempt counts as failed",
-                visible::line(last.trim())
+                terminal_escape::line(last.trim())
             );
             (None, before, Some(remark))
         }
@@ -92,7 +92,7 @@ fn of_standard_error(ending: Ending, text: &str) -> (Option<Wish>, &str, Option<
         // Never the error, understood or not: it would hide the one before it.
         Some(Err(why)) => {
             let why = format!("on the last line of standard error: {why}");
-            (None, before, Some(visible::line(&why).into_owned()))
+            (None, before, Some(terminal_escape::line(&why).into_owned()))
         }
     }
 }
@@ -103,7 +103,7 @@ fn of_the_pipe(said: &[u8]) -> Option<Result<Wish, String>> {
     let last = said.trim_end().lines().next_back()?.trim();
     Some(Wish::expect(last).map_err(|why| {
         let why = format!("on the descriptor {}: {why}", channel::NAME);
-        visible::line(&why).into_owned()
+        terminal_escape::line(&why).into_owned()
     }))
 }
 
@@ -376,7 +376,11 @@ mod tests {
                         "{ending:?}: {outcome:?}"
                     );
                     let remark = remark.unwrap_or_default();
-                    assert_eq!(visible::line(&remark), remark, "a remark is safe to print");
+                    assert_eq!(
+                        terminal_escape::line(&remark),
+                        remark,
+                        "a remark is safe to print"
+                    );
                     seen.push(format!("{} {}", delay.is_some(), gist(&remark)));
                 }
             }

@@ -14,7 +14,7 @@ use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
 use crate::{fault::Fault, json, moment, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Where what happens is written down.
 #[derive(Clone, Debug, Default, Args)]
@@ -159,7 +159,7 @@ impl Audit {
             Some(stop) => stop.unless_cut(sent).await,
             None => Some(sent.await),
         };
-        let stream = visible::line(name);
+        let stream = terminal_escape::line(name);
         let Some(sent) = sent else {
             return Err(Fault::failed(format!(
                 "stopped before the broker took what is for the stream {stream} of --audit-stream, which may lack it; {done}"
@@ -196,7 +196,7 @@ fn unwritable(path: &Path, why: &std::io::Error, done: &str) -> Fault {
     let path = path.to_string_lossy();
     Fault::failed(format!(
         "cannot write the --audit file {}: {why}; {done}",
-        visible::line(&path)
+        terminal_escape::line(&path)
     ))
 }
 

@@ -1,7 +1,7 @@
 //! A body for people: JSON indented, text as it is, anything else in hexadecimal. Bounded: bodies can be very large.
 
 use indicatif::HumanBytes;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use retryrmq_operator::decoding::{Decoded, Format};
 
 /// Bytes of text that are shown.
@@ -34,7 +34,11 @@ pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
         // Numbers and the order of fields as they were written.
         (Format::Json, Some(_)) if decoded.breaks_off.is_none() && bytes.len() <= MOST_TEXT => {
             let text = String::from_utf8_lossy(bytes);
-            (visible::block(&indented(&text)).into_owned(), 0, true)
+            (
+                terminal_escape::block(&indented(&text)).into_owned(),
+                0,
+                true,
+            )
         }
         (Format::Text | Format::Json, _) => {
             let text = String::from_utf8_lossy(bytes);
@@ -75,16 +79,16 @@ fn what(decoded: &Decoded<'_>, length: usize) -> String {
     }
     words.push_str(decoded.format.name());
     if let Some(name) = &decoded.schema {
-        words.push_str(&format!(" {}", visible::line(name)));
+        words.push_str(&format!(" {}", terminal_escape::line(name)));
     }
     match &decoded.fit {
         Some(fit) if fit.tried > 0 => words.push_str(&format!(
             " {} (best fit of {}, {} %)",
-            visible::line(&fit.message),
+            terminal_escape::line(&fit.message),
             fit.tried,
             fit.score
         )),
-        Some(fit) => words.push_str(&format!(" {}", visible::line(&fit.message))),
+        Some(fit) => words.push_str(&format!(" {}", terminal_escape::line(&fit.message))),
         None if decoded.is_guess => words.push_str(" (a guess)"),
         None => {}
     }
@@ -106,7 +110,7 @@ fn remarks(decoded: &Decoded<'_>) -> Vec<String> {
         let others: Vec<String> = fit
             .others
             .iter()
-            .map(|(name, score)| format!("{} {score} %", visible::line(name)))
+            .map(|(name, score)| format!("{} {score} %", terminal_escape::line(name)))
             .collect();
         if !others.is_empty() {
             remarks.push(format!(
@@ -126,8 +130,8 @@ fn remarks(decoded: &Decoded<'_>) -> Vec<String> {
             "breaks off at byte {} (0x{:x}) of the {}: {}",
             broken.byte,
             broken.byte,
-            visible::line(&broken.within),
-            visible::line(&broken.why)
+            terminal_escape::line(&broken.within),
+            terminal_escape::line(&broken.why)
         ));
     }
     remarks
@@ -139,7 +143,10 @@ fn front(text: &str) -> (String, usize) {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    (visible::block(&text[..end]).into_owned(), text.len() - end)
+    (
+        terminal_escape::block(&text[..end]).into_owned(),
+        text.len() - end,
+    )
 }
 
 /// Sound JSON, indented. The tokens are copied as they stand: to parse and write numbers would change them.

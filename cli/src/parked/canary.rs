@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, order::Ordered};
 use crate::fault::Fault;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// How often the parking queue is asked.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -119,7 +119,7 @@ impl Canary {
 
     /// What is to be thought when the time is over and none was parked again.
     fn judge(&self, now: &Sight) -> Fate {
-        let (target, before) = (visible::line(&self.queues[0]), &self.before);
+        let (target, before) = (terminal_escape::line(&self.queues[0]), &self.before);
         if now.consumers == 0 && now.ready > 0 {
             return Fate::Waiting(format!("nobody consumes {target}"));
         }
@@ -141,7 +141,7 @@ impl Canary {
             let more = format!(
                 "{} messages are in {}, {} more than before",
                 now.ready,
-                visible::line(name),
+                terminal_escape::line(name),
                 now.ready - before.ready
             );
             if *name == parking_queue(&self.queues[0]) {

@@ -8,7 +8,7 @@ use super::{
     others::{self, Others},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Rewrite a parking queue, so that the broker can free its disk
 ///
@@ -47,7 +47,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     let mut browse = browse?;
     if let Some(warning) = browse.warning() {
-        tracing::warn!("{}", visible::line(warning));
+        tracing::warn!("{}", terminal_escape::line(warning));
     }
     let total = browse.remaining();
     let progress = output.progress(Some(total.into()), "rewritten");
@@ -103,7 +103,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     output.note(&format!(
         "{rewritten} of {total} messages in {} rewritten{not_all}{stopped}",
-        visible::line(&name)
+        terminal_escape::line(&name)
     ));
     if stop.is_set() {
         return Ok(Exit::Interrupted);

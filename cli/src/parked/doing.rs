@@ -24,7 +24,7 @@ use crate::{
     output::{Output, Text},
     stop::Stop,
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// How messages are replayed.
 #[derive(Clone, Debug, Default, Args)]
@@ -447,7 +447,7 @@ impl<'a> Doing<'a> {
         };
         fault.after(&format!(
             "{were} replayed to {} before that was known: {they} parked as well",
-            visible::line(resend.target())
+            terminal_escape::line(resend.target())
         ))
     }
 

@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 use super::{handle::handle, lossless};
 use crate::{fault::Fault, output::Output, prompt};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 const TEXT: &str = "--- body: text, to the end of the file ---";
 const BINARY: &str = "--- body: base64, to the end of the file ---";
@@ -34,7 +34,10 @@ impl Saved {
         match self.0.keep() {
             Ok((_, path)) => {
                 let path = path.to_string_lossy();
-                fault.after(&format!("what you edited is in {}", visible::line(&path)))
+                fault.after(&format!(
+                    "what you edited is in {}",
+                    terminal_escape::line(&path)
+                ))
             }
             Err(_) => fault,
         }
@@ -109,7 +112,7 @@ impl Editor {
 
     async fn run(&self, path: &std::path::Path) -> Result<(), Fault> {
         let shown = shell_words::join(&self.0);
-        let shown = visible::line(&shown).into_owned();
+        let shown = terminal_escape::line(&shown).into_owned();
         let status = Command::new(&self.0[0])
             .args(&self.0[1..])
             .arg(path)
@@ -133,7 +136,7 @@ impl Editor {
 fn name(place: usize, record: &Record) -> String {
     let message = record.message();
     match message.message_id() {
-        Some(id) => format!("{} ({})", visible::line(id), handle(place, record)),
+        Some(id) => format!("{} ({})", terminal_escape::line(id), handle(place, record)),
         None => handle(place, record),
     }
 }
@@ -145,7 +148,7 @@ async fn again(name: &str, why: &str) -> Result<bool, Fault> {
     }
     let mut err = io::stderr().lock();
     let question = format!("{name}: {why}. Edit it again? [Y/n] ");
-    err.write_all(visible::line(&question).as_bytes())?;
+    err.write_all(terminal_escape::line(&question).as_bytes())?;
     err.flush()?;
     drop(err);
     let answer = tokio::task::spawn_blocking(|| {
@@ -178,7 +181,7 @@ fn text_of(resend: &Resend, name: &str) -> String {
         "headers": headers,
     });
     let head = serde_json::to_string_pretty(&head).unwrap_or_default();
-    let target = visible::line(resend.target());
+    let target = terminal_escape::line(resend.target());
     let notes = format!(
         "# {name}: when you save and close this, it goes to {target} as it stands here.\n\
          # Not changed, or empty: it stays parked. Lines like this one are left out.\n\

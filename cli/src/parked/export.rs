@@ -23,7 +23,7 @@ use super::{
     selection::{Selection, Words},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Write parked messages to a file that `parked import` reads
 ///
@@ -190,7 +190,7 @@ impl Export<'_> {
             }
             if let Some(mended) = record.message().mended() {
                 self.skipped += 1;
-                let mended = visible::line(mended).into_owned();
+                let mended = terminal_escape::line(mended).into_owned();
                 output.note(&format!(
                     "{}: not exported, because it could not be read as it is ({mended})",
                     handle(place, &record)
@@ -241,7 +241,7 @@ impl Export<'_> {
         let count = self.exported;
         let plural = if count == 1 { "" } else { "s" };
         let to = match &self.options.file {
-            Some(path) => format!(" to {}", visible::line(&path.to_string_lossy())),
+            Some(path) => format!(" to {}", terminal_escape::line(&path.to_string_lossy())),
             None => String::new(),
         };
         let rest = match (self.options.remove, self.skipped) {
@@ -307,7 +307,7 @@ impl Sink {
         let options = std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
         let file = options.open(path).map_err(|why| {
             let shown = path.to_string_lossy();
-            let shown = visible::line(&shown);
+            let shown = terminal_escape::line(&shown);
             if why.kind() == io::ErrorKind::AlreadyExists {
                 Fault::usage(format!(
                     "{shown} exists: name a new file; nothing was exported"
@@ -361,7 +361,10 @@ impl Sink {
                 let (file, _) = file.into_parts();
                 let _ = file.set_len(whole);
                 let path = path.to_string_lossy();
-                Fault::failed(format!("cannot write {}: {why}", visible::line(&path)))
+                Fault::failed(format!(
+                    "cannot write {}: {why}",
+                    terminal_escape::line(&path)
+                ))
             }
             Self::Output => unread(why),
         }

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use jiff::{Timestamp, civil, tz::TimeZone};
-use retryrmq::{Record, visible};
+use retryrmq::{Record, terminal_escape};
 use retryrmq_operator::{
     condition::{Condition, Variables},
     decoding::Format,
@@ -138,8 +138,8 @@ impl Criteria {
             Condition::parse(text, &VARIABLES).map_err(|why| {
                 Fault::usage(format!(
                     "--where `{}`: {}",
-                    visible::line(text),
-                    visible::line(&why)
+                    terminal_escape::line(text),
+                    terminal_escape::line(&why)
                 ))
             })
         });
@@ -176,7 +176,7 @@ fn since(text: &str) -> Result<SystemTime, Fault> {
         Some(time) => Ok(time.timestamp().into()),
         None => Err(Fault::usage(format!(
             "--since `{}` is neither an age such as 30m, 2h or 7d nor a time such as 2026-11-22T21:00:00Z or 2026-11-22",
-            visible::line(text)
+            terminal_escape::line(text)
         ))),
     }
 }
@@ -284,8 +284,8 @@ impl Filter {
                     format!(
                         "{} of {}: {}",
                         handle(place, record),
-                        visible::line(parking),
-                        visible::line(&why)
+                        terminal_escape::line(parking),
+                        terminal_escape::line(&why)
                     )
                 });
                 false

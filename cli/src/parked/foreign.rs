@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use retryrmq::{
-    BasicProperties, Failure, Message, ParkReason, Record, Resend,
+    BasicProperties, Failure, Message, ParkReason, Record, Resend, terminal_escape,
     types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
-    visible, work_queue_of,
+    work_queue_of,
 };
 use retryrmq_operator::foreign::{
     self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
@@ -80,14 +80,17 @@ pub(super) fn fill(record: &mut Record, parking: &str) {
 /// Why this message is not replayed to `target`, if so.
 pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<String> {
     if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
-        return Some(format!("it is not replayed: {}", visible::line(why)));
+        return Some(format!(
+            "it is not replayed: {}",
+            terminal_escape::line(why)
+        ));
     }
     let by_broker = letter.is_none_or(|letter| letter.library == Library::Broker);
     if let Some(work) = work_queue_of(target).filter(|_| !by_broker) {
         return Some(format!(
             "it would go to `{}`, where messages of `{}` wait or are parked; pass --to QUEUE with a queue that is consumed",
-            visible::line(target),
-            visible::line(work)
+            terminal_escape::line(target),
+            terminal_escape::line(work)
         ));
     }
     if !target.is_empty() {
@@ -99,7 +102,7 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
     };
     Some(format!(
         "nobody knows which queue it came from ({}); pass --to QUEUE",
-        visible::line(hint)
+        terminal_escape::line(hint)
     ))
 }
 

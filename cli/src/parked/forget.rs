@@ -23,7 +23,7 @@ use crate::{
     exit::Exit, fault::Fault, global::Global, listener::Listener, output::Output, prompt,
     stop::Stop,
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
@@ -188,7 +188,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             client.close().await;
             return Err(Fault::not_found(format!(
                 "there is no queue `{}`",
-                visible::line(&parked.name())
+                terminal_escape::line(&parked.name())
             )));
         }
         [Some(_)] => match Ordered::open(&parked, true, stop.clone()).await? {
@@ -207,10 +207,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         "{} {would}forgotten: {from_parking} parked, {from_waiting} waiting",
         messages(count)
     );
-    let looked: Vec<_> = rungs.iter().map(|name| visible::line(name)).collect();
+    let looked: Vec<_> = rungs
+        .iter()
+        .map(|name| terminal_escape::line(name))
+        .collect();
     let looked = format!(
         "looked through {} and {} waiting queue{}{}{}",
-        visible::line(&parked.name()),
+        terminal_escape::line(&parked.name()),
         rungs.len(),
         if rungs.len() == 1 { "" } else { "s" },
         if rungs.is_empty() { "" } else { ": " },
@@ -235,8 +238,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let unmatched = (!found && selection.is_a_filter()).then_some(described);
     if let Some(missing) = selection.missing().or(unmatched) {
         let place = match work {
-            Some(work) => format!("is parked or waits for {}", visible::line(work)),
-            None => format!("is in {}", visible::line(&options.queue)),
+            Some(work) => format!("is parked or waits for {}", terminal_escape::line(work)),
+            None => format!("is in {}", terminal_escape::line(&options.queue)),
         };
         return Err(Fault::not_found(format!(
             "no message {missing} {place}; {summary}"
@@ -468,7 +471,7 @@ fn on_hold_are(which: &str) -> Fault {
 fn held_in(rung: &str) -> Fault {
     Fault::held(format!(
         "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when they are done",
-        visible::line(rung)
+        terminal_escape::line(rung)
     ))
 }
 
@@ -482,7 +485,7 @@ async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Resu
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
         messages((parked + waiting) as u64),
-        visible::line(queue)
+        terminal_escape::line(queue)
     );
     let mut stop = stop.clone();
     tokio::select! {

@@ -13,7 +13,7 @@ use super::{
     place,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
 ///
@@ -221,7 +221,7 @@ fn home_of(options: &Options, line: &Line) -> Home {
 fn names(counts: &BTreeMap<Home, u64>) -> String {
     let names: Vec<_> = counts
         .keys()
-        .map(|home| visible::line(&home.parking()).into_owned())
+        .map(|home| terminal_escape::line(&home.parking()).into_owned())
         .collect();
     names.join(", ")
 }
@@ -237,13 +237,13 @@ async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), 
             let make = match place::family(&home.queue, home.dlq) {
                 Some(work) => format!(
                     "make it with `retryrmq topology {} --apply`, or ",
-                    visible::line(work)
+                    terminal_escape::line(work)
                 ),
                 None => String::new(),
             };
             Err(Fault::not_found(format!(
                 "there is no queue `{}`; nothing was imported: {make}name another queue with --queue",
-                visible::line(&parking)
+                terminal_escape::line(&parking)
             )))
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use retryrmq::{BasicProperties, types::FieldTable, visible};
+use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
@@ -80,7 +80,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) fn open(path: &Path, from: u64) -> Result<Self, Fault> {
         let shown = path.to_string_lossy();
-        let shown = visible::line(&shown).into_owned();
+        let shown = terminal_escape::line(&shown).into_owned();
         let cannot = |why: io::Error| Fault::usage(format!("cannot read {shown}: {why}"));
         let file = if path.as_os_str() == "-" {
             // It is read twice.
@@ -138,7 +138,7 @@ impl Source {
             self.name,
             self.number,
             why.column(),
-            visible::line(what)
+            terminal_escape::line(what)
         ))
     }
 }

@@ -26,7 +26,7 @@ use crate::{
     output::{Color, Column, Look, Output, Sheet, Text},
     stop::Stop,
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// List parked messages, oldest first
 #[derive(Clone, Debug, Args)]
@@ -174,7 +174,10 @@ async fn one(
         return Err(others.or_not_found("like that", &name));
     }
     if listed == 0 && filter.is_empty() && !others.hold() && !options.all_queues {
-        output.note(&format!("nothing is parked in {}", visible::line(&name)));
+        output.note(&format!(
+            "nothing is parked in {}",
+            terminal_escape::line(&name)
+        ));
     } else if options.limit > 0 && listed == options.limit && seen < total as usize {
         let looked_at = if filter.is_empty() {
             String::new()
@@ -205,7 +208,7 @@ async fn notes_of(options: &Options, client: &Client, stop: &Stop) -> Result<Opt
 /// Tells what is wrong with the parking queue.
 pub(super) fn warn_of(walk: &Ordered) {
     if let Some(warning) = walk.browse.warning() {
-        tracing::warn!("{}", visible::line(warning));
+        tracing::warn!("{}", terminal_escape::line(warning));
     }
 }
 
@@ -224,7 +227,7 @@ async fn list(
     let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
     let mut groups = Groups::default();
     let mut listing = Listing::default();
-    let name = visible::line(walk.parking()).into_owned();
+    let name = terminal_escape::line(walk.parking()).into_owned();
     let mut listed = 0;
     while listed < limit
         && let Some((place, record)) = walk.next().await?
@@ -382,13 +385,14 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     let from = match record.home.as_str() {
         "" => "?".into(),
         home if home == message.queue() => "".into(),
-        home => visible::line(home),
+        home => terminal_escape::line(home),
     };
     let mut row = vec![
         Look::Dim.of(handle(place, record)),
-        message
-            .message_id()
-            .map_or_else(|| Look::Dim.of("-"), |id| Look::Bold.of(visible::line(id))),
+        message.message_id().map_or_else(
+            || Look::Dim.of("-"),
+            |id| Look::Bold.of(terminal_escape::line(id)),
+        ),
         Look::Plain.of(from),
         Look::Plain.of(parked),
         reason(record.reason),
@@ -410,7 +414,7 @@ fn fingerprint(all: &str, output: &Output) -> String {
     } else {
         all
     };
-    visible::line(shown).into_owned()
+    terminal_escape::line(shown).into_owned()
 }
 
 fn reason(reason: Option<ParkReason>) -> Text {
@@ -428,8 +432,8 @@ fn reason(reason: Option<ParkReason>) -> Text {
 /// The error with its type, unless the text says it already.
 pub(super) fn error(record: &Record) -> String {
     let (kind, text) = (
-        visible::line(&record.error_type),
-        visible::line(&record.error),
+        terminal_escape::line(&record.error_type),
+        terminal_escape::line(&record.error),
     );
     if kind.is_empty() || text.contains(&*kind) {
         text.into_owned()

@@ -16,7 +16,7 @@ use crate::{
     output::{Column, Look, Output},
     stop::Stop,
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// How often the notes are looked for while somebody else reads them.
 const TRIES: u32 = 40;
@@ -87,7 +87,7 @@ impl Notes {
     ) -> Result<Option<Self>, Fault> {
         match stop.unless_cut(Self::of(client, queue)).await {
             Some(Err(fault)) if fault.code() == REFUSED && unseen == Unseen::IsTold => {
-                tracing::warn!("{}", visible::line(fault.sentence()));
+                tracing::warn!("{}", terminal_escape::line(fault.sentence()));
                 Ok(Some(Self::default()))
             }
             Some(Err(fault)) if fault.code() == REFUSED => Err(fault
@@ -164,10 +164,10 @@ impl Notes {
     ) -> Result<(), Fault> {
         let mut rows = Vec::new();
         for note in fingerprints.filter_map(|fingerprint| self.about(fingerprint)) {
-            let text = |text: &str| Look::Plain.of(visible::line(text));
+            let text = |text: &str| Look::Plain.of(terminal_escape::line(text));
             let mark = note.fingerprint.get(..8).unwrap_or(&note.fingerprint);
             rows.push(vec![
-                Look::Dim.of(visible::line(mark)),
+                Look::Dim.of(terminal_escape::line(mark)),
                 Look::Bold.of(if note.hold { "hold" } else { "-" }),
                 text(if note.owner.is_empty() {
                     "-"
@@ -233,7 +233,7 @@ async fn pause() {
 fn busy(name: &str, what: &str) -> Fault {
     Fault::held(format!(
         "others read the notes in {} all the time, so that it is not known {what}",
-        visible::line(name)
+        terminal_escape::line(name)
     ))
 }
 
@@ -276,10 +276,10 @@ impl Told for Note {
             words.push("on hold".to_owned());
         }
         if !self.owner.is_empty() {
-            words.push(format!("owner {}", visible::line(&self.owner)));
+            words.push(format!("owner {}", terminal_escape::line(&self.owner)));
         }
         if !self.note.is_empty() {
-            words.push(visible::line(&self.note).into_owned());
+            words.push(terminal_escape::line(&self.note).into_owned());
         }
         words.join(", ")
     }

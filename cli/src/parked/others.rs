@@ -1,6 +1,6 @@
 //! What others hold, and this walk therefore does not see.
 
-use retryrmq::{Browse, Error, visible};
+use retryrmq::{Browse, Error, terminal_escape};
 
 use crate::{exit::Exit, fault::Fault, output::Output};
 
@@ -11,7 +11,7 @@ pub(super) fn refused(error: Error, parking: &str) -> Fault {
     }
     Fault::held(format!(
         "another consumer uses {} exclusively; try again when it is done",
-        visible::line(parking)
+        terminal_escape::line(parking)
     ))
 }
 
@@ -39,7 +39,7 @@ impl Others {
 
     /// A sentence for people.
     pub(super) fn sentence(self, parking: &str) -> String {
-        let parking = visible::line(parking);
+        let parking = terminal_escape::line(parking);
         let who = match self.consumers {
             0 => "others have".to_owned(),
             1 => "another consumer, such as a `retryrmq parked` at its prompt, has".to_owned(),
@@ -85,7 +85,7 @@ impl Others {
         } else {
             Fault::not_found(format!(
                 "no message {which} in `{}`; see `retryrmq parked ls`",
-                visible::line(parking)
+                terminal_escape::line(parking)
             ))
         }
     }

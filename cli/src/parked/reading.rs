@@ -11,7 +11,7 @@ use retryrmq_operator::{
 
 use super::foreign::Content;
 use crate::fault::Fault;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// The options. Without any, a body is read as its properties say, and as it looks.
 #[derive(Clone, Debug, Default, Args)]
@@ -77,7 +77,7 @@ impl Reading {
         let cannot = |path: &PathBuf, why: &dyn std::fmt::Display| {
             Fault::usage(format!(
                 "cannot read `{}`: {why}",
-                visible::line(&path.to_string_lossy())
+                terminal_escape::line(&path.to_string_lossy())
             ))
         };
         let given = match (&self.proto, &self.avro) {
@@ -87,8 +87,8 @@ impl Reading {
                 let decoder = Decoder::protobuf(&set, message).map_err(|why| {
                     Fault::usage(format!(
                         "the descriptor set `{}` cannot be used: {}",
-                        visible::line(&path.to_string_lossy()),
-                        visible::line(&why)
+                        terminal_escape::line(&path.to_string_lossy()),
+                        terminal_escape::line(&why)
                     ))
                 })?;
                 Some(decoder)
@@ -98,8 +98,8 @@ impl Reading {
                 let decoder = Decoder::avro(&schema).map_err(|why| {
                     Fault::usage(format!(
                         "`{}` is no Avro schema: {}",
-                        visible::line(&path.to_string_lossy()),
-                        visible::line(&why)
+                        terminal_escape::line(&path.to_string_lossy()),
+                        terminal_escape::line(&why)
                     ))
                 })?;
                 Some(decoder)
@@ -114,7 +114,7 @@ impl Reading {
         let configured = config
             .map(Bodies::read)
             .transpose()
-            .map_err(|why| Fault::usage(visible::line(&why)))?
+            .map_err(|why| Fault::usage(terminal_escape::line(&why)))?
             .unwrap_or_default()
             .decoders;
         Ok(Decoding { given, configured })

@@ -10,7 +10,7 @@ use super::{
     reading::{Decoding, Reading},
 };
 use crate::{fault::Fault, output::Output};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// The words that choose messages; at least one is needed.
 #[derive(Clone, Debug, Default, Args)]
@@ -109,7 +109,7 @@ impl Words {
             ParkReason::parse(word).map(Some).ok_or_else(|| {
                 Fault::usage(format!(
                     "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
-                    visible::line(word)
+                    terminal_escape::line(word)
                 ))
             })
         });
@@ -180,8 +180,8 @@ fn name(word: &str) -> Result<Name, Fault> {
         (Some(number), Some(_), Some(guard)) => Ok(Name::Guarded(number, guard)),
         _ => Err(Fault::usage(format!(
             "`{}` is no place; the oldest message is #1, or #1=MARK as `parked ls` shows it, with 8 to 16 hexadecimal digits; a message id like that is `{ID}{}`",
-            visible::line(word),
-            visible::line(word)
+            terminal_escape::line(word),
+            terminal_escape::line(word)
         ))),
     }
 }
@@ -262,7 +262,7 @@ impl Name {
 
     fn shown(&self) -> String {
         match self {
-            Self::Id(id) => format!("`{}`", visible::line(id)),
+            Self::Id(id) => format!("`{}`", terminal_escape::line(id)),
             Self::Place(place) => format!("#{place}"),
             Self::Guarded(place, guard) => format!("#{place}={guard}"),
         }
@@ -367,7 +367,7 @@ impl Selection {
         let some: Vec<_> = kinds
             .iter()
             .take(10)
-            .map(|kind| visible::line(kind))
+            .map(|kind| terminal_escape::line(kind))
             .collect();
         Err(Fault::usage(format!(
             "{} kinds of failure have fingerprints that begin with {start}; nothing was dropped: say which, {}",

@@ -15,7 +15,7 @@ use super::{
     tally::{SHOWN, Tally},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
 #[derive(Clone, Debug, Args)]
@@ -212,7 +212,7 @@ async fn act(
         let left = u64::from(total).saturating_sub(tally.count);
         summary.push_str(&format!(
             "; stopped, {left} remain in {}",
-            visible::line(&name)
+            terminal_escape::line(&name)
         ));
     }
     done.map_err(|fault| fault.after(&summary))?;
@@ -288,7 +288,7 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
-    let parked = visible::line(walk.ordered.parking());
+    let parked = terminal_escape::line(walk.ordered.parking());
     if let Deed::Replay(_) = deed {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
@@ -408,7 +408,7 @@ async fn agreed(
     let question = format!(
         "Drop {} {plural} parked for {} for good{}?",
         chosen.len(),
-        visible::line(&choice.queue),
+        terminal_escape::line(&choice.queue),
         asked.names()
     );
     tokio::select! {

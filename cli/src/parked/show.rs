@@ -22,7 +22,7 @@ use super::{
     selection::Words,
 };
 use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Show everything about parked messages: error, history, stack, headers, body
 #[derive(Clone, Debug, Args)]
@@ -148,7 +148,7 @@ fn people(
     let message = record.message();
     let id = message
         .message_id()
-        .map_or_else(|| "(no id)".into(), visible::line);
+        .map_or_else(|| "(no id)".into(), terminal_escape::line);
     let reason = record
         .reason
         .map_or("unknown reason", |reason| reason.as_str());
@@ -193,13 +193,13 @@ fn people(
     field("attempts", &format!("{attempts}{replays}"))?;
     let exchange = match content.exchange {
         "" => "the default exchange".to_owned(),
-        name => format!("exchange {}", visible::line(name)),
+        name => format!("exchange {}", terminal_escape::line(name)),
     };
     field(
         "published",
         &format!(
             "to {exchange}, routing key {}",
-            visible::line(content.routing_key)
+            terminal_escape::line(content.routing_key)
         ),
     )?;
     let origin = letter.map(|letter| &letter.source);
@@ -207,20 +207,22 @@ fn people(
         Some(Source::Unknown(hint)) if record.home.is_empty() => {
             field(
                 "belongs to",
-                &format!("an unknown queue: {}", visible::line(hint)),
+                &format!("an unknown queue: {}", terminal_escape::line(hint)),
             )?;
         }
         _ if record.home.is_empty() => field("belongs to", "an unknown queue")?,
-        _ if record.home != message.queue() => field("belongs to", &visible::line(&record.home))?,
+        _ if record.home != message.queue() => {
+            field("belongs to", &terminal_escape::line(&record.home))?
+        }
         _ => {}
     }
     if let Some(kind) = letter.and_then(|letter| letter.message_type.as_deref()) {
-        field("type", &visible::line(kind))?;
+        field("type", &terminal_escape::line(kind))?;
     }
     if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
-        field("no replay", &visible::line(why))?;
+        field("no replay", &terminal_escape::line(why))?;
     }
-    field("fingerprint", &visible::line(&record.fingerprint))?;
+    field("fingerprint", &terminal_escape::line(&record.fingerprint))?;
     if let Some(note) = notes.about(&record.fingerprint) {
         field("group", &output.bold(note.sentence()))?;
     }
@@ -228,7 +230,7 @@ fn people(
         .iter()
         .filter(|(name, _)| *name != "message_id" || content.is_original)
         .map(|(name, value)| match value.as_str() {
-            Some(text) => format!("{name}={}", visible::line(text)),
+            Some(text) => format!("{name}={}", terminal_escape::line(text)),
             None => format!("{name}={value}"),
         })
         .collect();
@@ -238,7 +240,7 @@ fn people(
     history(record, output)?;
     if let Some(stack) = &record.stack {
         heading("stack", output)?;
-        indented(&visible::block(stack), output)?;
+        indented(&terminal_escape::block(stack), output)?;
     }
     headers(content, letter, output)?;
     let shown = body::shown(decoded, content.body.len());
@@ -277,14 +279,17 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
         let version = if entry.app_version.is_empty() {
             String::new()
         } else {
-            format!(" {}", visible::line(&entry.app_version))
+            format!(" {}", terminal_escape::line(&entry.app_version))
         };
         output.line(&format!(
             "    {:>3}  {}  {}  {}",
             entry.attempt,
             output.dim(moment::absolute(time)),
-            visible::line(&entry.error),
-            output.dim(format!("on {}{version}", visible::line(&entry.host)))
+            terminal_escape::line(&entry.error),
+            output.dim(format!(
+                "on {}{version}",
+                terminal_escape::line(&entry.host)
+            ))
         ))?;
     }
     Ok(())
@@ -312,15 +317,20 @@ fn headers(
     heading("headers", output)?;
     let width = theirs
         .iter()
-        .map(|(name, _)| console::measure_text_width(&visible::line(name)))
+        .map(|(name, _)| console::measure_text_width(&terminal_escape::line(name)))
         .max()
         .unwrap_or(0)
         .min(32);
     for (name, value) in theirs {
-        let name = console::pad_str(&visible::line(name), width, console::Alignment::Left, None)
-            .into_owned();
+        let name = console::pad_str(
+            &terminal_escape::line(name),
+            width,
+            console::Alignment::Left,
+            None,
+        )
+        .into_owned();
         let value = value.to_string();
-        let value = visible::line(&value);
+        let value = terminal_escape::line(&value);
         let shown = match value.char_indices().nth(2_000) {
             Some((end, _)) => format!("{}… ({} bytes)", &value[..end], value.len()),
             None => value.into_owned(),

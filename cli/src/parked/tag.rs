@@ -10,7 +10,7 @@ use super::{
     notes::{Note, Notes, Told},
 };
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// Write a note and an owner on a group of failures
 ///
@@ -119,7 +119,7 @@ async fn write(
     if client.depths(std::slice::from_ref(&parking)).await? == [None] {
         return Err(Fault::not_found(format!(
             "there is no queue `{}`; check the queue's name",
-            visible::line(&parking)
+            terminal_escape::line(&parking)
         )));
     }
     let work = async {

@@ -6,7 +6,7 @@ use retryrmq::Record;
 
 use super::handle::handle;
 use crate::{fault::Fault, listener::Listener};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 /// As many are shown one by one.
 pub(super) const SHOWN: usize = 10;
@@ -30,7 +30,7 @@ impl Tally {
         if self.names.len() < SHOWN {
             let message = record.message();
             self.names.push(match message.message_id() {
-                Some(id) => visible::line(id).into_owned(),
+                Some(id) => terminal_escape::line(id).into_owned(),
                 None => format!("(no id, {})", handle(place, record)),
             });
         }
@@ -60,8 +60,8 @@ impl Tally {
             .targets
             .iter()
             .map(|(queue, count)| match self.targets.len() {
-                1 => visible::line(queue).into_owned(),
-                _ => format!("{} ({count})", visible::line(queue)),
+                1 => terminal_escape::line(queue).into_owned(),
+                _ => format!("{} ({count})", terminal_escape::line(queue)),
             })
             .collect();
         match each.join(", ") {

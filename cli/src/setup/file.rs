@@ -2,7 +2,7 @@
 
 use std::{fs, ops::Range, path::Path};
 
-use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, visible};
+use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, terminal_escape};
 use retryrmq_operator::configuration::{Configuration, Misread, Policies, Queue};
 use toml::Spanned;
 
@@ -56,7 +56,7 @@ impl Setup {
             if queues.iter().any(|earlier| earlier.name == wanted.name) {
                 let why = format!(
                     "the queue `{}` is listed twice",
-                    visible::line(&wanted.name)
+                    terminal_escape::line(&wanted.name)
                 );
                 return Err(reader.at(queue.name.span(), why));
             }
@@ -74,7 +74,7 @@ impl Setup {
                 if !queues.iter().any(|queue| queue.name == *named.get_ref()) {
                     let why = format!(
                         "there is no [[queues]] with the name `{}`",
-                        visible::line(named.get_ref())
+                        terminal_escape::line(named.get_ref())
                     );
                     return Err(reader.at(named.span(), why));
                 }
@@ -83,7 +83,7 @@ impl Setup {
             if grants.iter().any(|earlier| earlier.user == grant.user) {
                 let why = format!(
                     "the user `{}` is listed twice: RabbitMQ has one set of permissions for each",
-                    visible::line(&grant.user)
+                    terminal_escape::line(&grant.user)
                 );
                 return Err(reader.at(permission.user.span(), why));
             }
@@ -128,7 +128,7 @@ impl Reader<'_> {
                 value.span(),
                 format!(
                     "there is no policy `{}` in [policies]; write its name, or a policy such as fixed(5s, retries=3)",
-                    visible::line(value.get_ref())
+                    terminal_escape::line(value.get_ref())
                 ),
             )),
         }
@@ -143,7 +143,7 @@ impl Reader<'_> {
         not_reserved(&name, false).map_err(|_| {
             here(format!(
                 "`{}` is the name of a queue that belongs to a work queue: name the work queue",
-                visible::line(&name)
+                terminal_escape::line(&name)
             ))
         })?;
         let otherwise = match &queue.retry {

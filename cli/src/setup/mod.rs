@@ -8,7 +8,7 @@ mod wanted;
 use std::path::PathBuf;
 
 use clap::Args;
-use retryrmq::{Addresses, Finding, Item, Status, visible};
+use retryrmq::{Addresses, Finding, Item, Status, terminal_escape};
 use serde_json::{Value, json};
 
 pub(crate) use self::file::Setup;
@@ -187,7 +187,7 @@ async fn examine(wanted: &Wanted, global: &Global, apply: bool) -> Result<Vec<Fi
     let place = |fault: Fault| {
         fault.after(&format!(
             "it is about the queue `{}`",
-            visible::line(&wanted.name)
+            terminal_escape::line(&wanted.name)
         ))
     };
     findings.map_err(|why| place(why.into()))
@@ -224,7 +224,7 @@ fn checked(setup: &Setup, vhost: &str, output: &Output) -> Result<Exit, Fault> {
     ];
     let rows = setup.queues.iter().map(|queue| {
         vec![
-            Look::Bold.of(visible::line(&queue.name)),
+            Look::Bold.of(terminal_escape::line(&queue.name)),
             Look::Plain.of(queue.strategy),
             Look::Plain.of(&queue.rules.otherwise),
         ]
@@ -262,7 +262,7 @@ fn print(
         let (_, shown, color) = topology::word(&finding.status);
         vec![
             Look::In(color).of(shown),
-            Look::Bold.of(visible::line(finding.item.name())),
+            Look::Bold.of(terminal_escape::line(finding.item.name())),
             Look::Plain.of(topology::purpose(&finding.item)),
         ]
     });
@@ -271,8 +271,8 @@ fn print(
         if let Status::Differs(why) = &finding.status {
             output.line(&format!(
                 "\n{}  {}",
-                output.bold(visible::line(finding.item.name())),
-                visible::line(why)
+                output.bold(terminal_escape::line(finding.item.name())),
+                terminal_escape::line(why)
             ))?;
         }
     }
@@ -289,7 +289,7 @@ fn commands(setup: &Setup, vhost: &str, output: &Output) -> Result<(), Fault> {
         &output.dim("What services need in this virtual host, in place of what they have:"),
     )?;
     for grant in &setup.grants {
-        output.line(&visible::line(&grant.command(vhost)))?;
+        output.line(&terminal_escape::line(&grant.command(vhost)))?;
     }
     Ok(())
 }

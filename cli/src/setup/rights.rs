@@ -1,6 +1,6 @@
 //! `setup --permissions`: what users may do, compared with what they need, and given by the management API.
 
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use retryrmq_operator::management::Permissions;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ impl<'a> Rights<'a> {
         let own = desk.api.whoami().await?;
         let mut all = Vec::with_capacity(grants.len());
         for grant in grants {
-            let user = visible::line(&grant.user);
+            let user = terminal_escape::line(&grant.user);
             if grant.user == own {
                 return Err(Fault::usage(format!(
                     "`{user}` is the user that asks for this, and may do less afterwards: let another administrator do it; nothing was done"
@@ -77,8 +77,8 @@ impl<'a> Rights<'a> {
     /// The difference, for people.
     pub(super) fn show(&self, output: &Output) -> Result<(), Fault> {
         for right in self.differing() {
-            let user = visible::line(&right.grant.user);
-            let vhost = visible::line(&self.desk.vhost);
+            let user = terminal_escape::line(&right.grant.user);
+            let vhost = terminal_escape::line(&self.desk.vhost);
             output.line("")?;
             output.line(&output.bold(format!("permissions of {user} in {vhost}")))?;
             let none = Permissions::default();
@@ -105,7 +105,7 @@ impl<'a> Rights<'a> {
     pub(super) fn question(&self) -> String {
         let users: Vec<_> = self
             .differing()
-            .map(|right| visible::line(&right.grant.user))
+            .map(|right| terminal_escape::line(&right.grant.user))
             .collect();
         format!("Give these permissions to {}?", users.join(", "))
     }
@@ -133,7 +133,7 @@ impl<'a> Rights<'a> {
                 }
             })?;
             right.is_given = true;
-            done.push(visible::line(user).into_owned());
+            done.push(terminal_escape::line(user).into_owned());
         }
         Ok(())
     }
@@ -178,6 +178,6 @@ impl Right<'_> {
 fn shown(pattern: &str) -> String {
     match pattern {
         "" => "(nothing)".to_owned(),
-        pattern => visible::line(pattern).into_owned(),
+        pattern => terminal_escape::line(pattern).into_owned(),
     }
 }

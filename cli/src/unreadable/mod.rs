@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use retryrmq::{UnreadableMessage, visible};
+use retryrmq::{UnreadableMessage, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
@@ -77,7 +77,10 @@ async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, Fault
         return Ok(Exit::Ok);
     }
     if all.is_empty() {
-        let nothing = format!("nothing is in {}", visible::line(&unreadable.name()));
+        let nothing = format!(
+            "nothing is in {}",
+            terminal_escape::line(&unreadable.name())
+        );
         output.note(&nothing);
         return Ok(Exit::Ok);
     }
@@ -101,7 +104,7 @@ async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, Fault
             text(&message.message_id),
             text(&message.cause),
         ];
-        let shown = cells.map(|cell| Look::Plain.of(visible::line(&cell)));
+        let shown = cells.map(|cell| Look::Plain.of(terminal_escape::line(&cell)));
         shown.into()
     };
     output.table(&columns, all.iter().map(row).collect())?;
@@ -179,8 +182,8 @@ async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, F
         output.line(&format!(
             "{} messages moved from {} to {}",
             causes.len(),
-            visible::line(from),
-            visible::line(&unreadable.name())
+            terminal_escape::line(from),
+            terminal_escape::line(&unreadable.name())
         ))?;
     }
     Ok(Exit::Ok)
@@ -235,7 +238,7 @@ async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, F
     } else {
         output.line(&format!(
             "{dropped} messages dropped from {}",
-            visible::line(&unreadable.name())
+            terminal_escape::line(&unreadable.name())
         ))?;
     }
     Ok(if dropped == 0 {

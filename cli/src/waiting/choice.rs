@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{Waiter, visible};
+use retryrmq::{Waiter, terminal_escape};
 
 /// By id, or all.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Choice {
         let Self::Ids(ids) = self else { return None };
         let missing = ids.iter().filter(|id| !found.contains(*id));
         let missing: Vec<_> = missing
-            .map(|id| format!("`{}`", visible::line(id)))
+            .map(|id| format!("`{}`", terminal_escape::line(id)))
             .collect();
         (!missing.is_empty()).then(|| missing.join(", "))
     }

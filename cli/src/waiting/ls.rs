@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, visible};
+use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use super::{MOST_LOOKS, Place, choice, held, held_in, worn};
@@ -193,7 +193,7 @@ fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
             Look::Plain.of(row.rung.messages),
             Look::Plain.of(known(dues().flatten().min())),
             Look::Plain.of(known(last)),
-            Look::Dim.of(visible::line(&row.rung.name)),
+            Look::Dim.of(terminal_escape::line(&row.rung.name)),
         ]
     });
     output.table(&columns, lines.collect())?;
@@ -221,10 +221,10 @@ fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
         .map(|(row, seen)| {
             let within = || format!("within {}", format_duration(row.rung.delay));
             vec![
-                Look::Bold.of(visible::line(&seen.name)),
+                Look::Bold.of(terminal_escape::line(&seen.name)),
                 Look::Plain.of(seen.due.map_or_else(within, coming)),
                 Look::Plain.of(seen.retries),
-                Look::Plain.of(visible::line(&seen.error)),
+                Look::Plain.of(terminal_escape::line(&seen.error)),
             ]
         })
         .collect();

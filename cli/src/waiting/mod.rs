@@ -6,7 +6,7 @@ mod moving;
 mod show;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, Rung, Waiter, visible};
+use retryrmq::{Client, Policy, Rung, Waiter, terminal_escape};
 
 use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 
@@ -77,7 +77,7 @@ fn held(rungs: &[Rung]) -> Option<String> {
 fn held_in(rung: &Rung) -> String {
     format!(
         "somebody else looks at {}: what they hold is not seen here, try again when they are done",
-        visible::line(&rung.name)
+        terminal_escape::line(&rung.name)
     )
 }
 

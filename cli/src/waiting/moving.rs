@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, visible};
+use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, terminal_escape};
 use serde_json::json;
 
 use super::{
@@ -180,16 +180,16 @@ async fn act(
 
 impl Deed {
     fn question(self, choice: &Choice, all: u64, rungs: &[Rung], queue: &str) -> String {
-        let queue = visible::line(queue);
+        let queue = terminal_escape::line(queue);
         let which = match choice {
             Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
-            Choice::Ids(ids) => format!("what is named {}", visible::line(&ids.join(", "))),
+            Choice::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
         };
         match self {
             Self::Flush => format!("Bring back now to {queue}: {which}?"),
             Self::Cancel => format!(
                 "Park in {} instead of bringing back: {which}?",
-                visible::line(&parking_queue(&queue))
+                terminal_escape::line(&parking_queue(&queue))
             ),
         }
     }

@@ -1,7 +1,7 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, visible};
+use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
 use serde_json::json;
 
 use super::{MOST_LOOKS, Place, choice, held, held_in, ls::coming, worn};
@@ -34,7 +34,7 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Err(Fault::not_found(format!(
             "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
-            visible::line(&options.id),
+            terminal_escape::line(&options.id),
             options.place.queue
         )));
     };
@@ -83,7 +83,7 @@ async fn find(
     match others {
         Some(others) if !stop.is_set() => Err(Fault::held(format!(
             "no message `{}` among the visible ones; {others}",
-            visible::line(&options.id)
+            terminal_escape::line(&options.id)
         ))),
         _ => Ok(None),
     }
@@ -95,10 +95,10 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
         output.line(&format!(
             "{} {}",
             output.dim(format!("{label:<13}")),
-            visible::line(value)
+            terminal_escape::line(value)
         ))
     };
-    output.line(&output.bold(visible::line(&choice::name(waiter))))?;
+    output.line(&output.bold(terminal_escape::line(&choice::name(waiter))))?;
     line(
         "comes back",
         &waiter.due.map_or_else(
@@ -139,7 +139,7 @@ fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
     {
         Ok(text) if !text.is_empty() || body.is_empty() => {
             for line in text.lines() {
-                output.line(&visible::line(line))?;
+                output.line(&terminal_escape::line(line))?;
             }
         }
         _ => output.line(&output.dim(format!("{} bytes that are no text", body.len())))?,

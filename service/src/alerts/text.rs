@@ -1,6 +1,6 @@
 //! Texts of strangers, made safe: an error or a header can hold escape sequences, line ends, mentions and megabytes.
 
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 pub(super) use crate::redaction::HIDDEN;
 /// Characters of one field at most.
@@ -14,7 +14,7 @@ pub(super) const NAME: usize = 255;
 pub(super) fn line(text: &str, most: usize) -> String {
     // A megabyte is not made visible only to be cut.
     let start: String = text.chars().take(most + 1).collect();
-    cut(&visible::line(&start), most)
+    cut(&terminal_escape::line(&start), most)
 }
 
 /// At most so many characters.

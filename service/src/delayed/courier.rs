@@ -7,7 +7,7 @@ use std::{
 
 use retryrmq::{
     BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome,
-    ParkReason, Publish, Subscription, visible,
+    ParkReason, Publish, Subscription, terminal_escape,
 };
 use tokio::{
     sync::watch,
@@ -415,7 +415,7 @@ impl Courier {
                     let why = format!(
                         "it was due, and cannot be published to {} with the routing key {}: {error}; once that is mended, replay it",
                         exchange(&out.to),
-                        visible::line(&out.stamp.key)
+                        terminal_escape::line(&out.stamp.key)
                     );
                     what = Order::Park(out.stamp.clone(), why);
                     patience = Patience::default();
@@ -521,7 +521,7 @@ fn is_its_own(kind: ErrorKind) -> bool {
 fn exchange(name: &str) -> String {
     match name {
         "" => "the default exchange".to_owned(),
-        name => format!("the exchange {}", visible::line(name)),
+        name => format!("the exchange {}", terminal_escape::line(name)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, MAX_DELAY, rung, visible};
+use retryrmq::{BasicProperties, MAX_DELAY, rung, terminal_escape};
 
 use super::{
     Sections,
@@ -65,7 +65,7 @@ pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Ord
     } else if !arrival.through.is_empty() {
         let why = format!(
             "it came through the exchange {}, of which the policy says nothing; add a section [delayed.\"{0}\"], and replay it",
-            visible::line(arrival.through)
+            terminal_escape::line(arrival.through)
         );
         return Order::Park(stamp, why);
     } else if let Some(waited) = Stamp::of(properties) {
@@ -86,7 +86,7 @@ pub(super) fn order(arrival: &Arrival<'_>, sections: &Sections, now: u64) -> Ord
     let Some(section) = sections.get(&stamp.from) else {
         let why = format!(
             "it was published to the exchange {}, of which the policy says nothing any more; add a section [delayed.\"{0}\"], and replay it",
-            visible::line(&stamp.from)
+            terminal_escape::line(&stamp.from)
         );
         return Order::Park(stamp, why);
     };

@@ -10,7 +10,7 @@ use std::{
 
 use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -99,7 +99,10 @@ impl Peers {
             peer.heard = now;
         } else if known.others.len() < MOST {
             let peer = Peer {
-                who: visible::line(&event.who).chars().take(100).collect(),
+                who: terminal_escape::line(&event.who)
+                    .chars()
+                    .take(100)
+                    .collect(),
                 digest: digest.clone(),
                 since: now,
                 heard: now,

@@ -4,7 +4,7 @@ use std::{future, sync::Arc, time::Duration};
 
 use retryrmq::{
     Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
-    Retrier, visible,
+    Retrier, terminal_escape,
 };
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
@@ -180,14 +180,14 @@ impl Clerk {
         let (retrier, failed) = match made {
             Ok(made) => made,
             Err(error) => {
-                let queue = visible::line(&death.queue);
+                let queue = terminal_escape::line(&death.queue);
                 let why =
                     format!("it died in {queue}, and cannot wait or be parked for it: {error}");
                 return self.stray(message, &why, losses).await;
             }
         };
         for (header, why) in failed.distrusted() {
-            warn!(queue = %visible::line(&death.queue), header, why, "a header is not believed and counts as absent");
+            warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
         let action = self.shelf.book().action(
@@ -222,13 +222,19 @@ impl Clerk {
     async fn take_over(&self, message: &Message, losses: u64) -> Fate {
         let (failed, handover) = match taken_over(message) {
             Ok(taken) => taken,
-            Err(why) => return self.stray(message, &visible::line(&why), losses).await,
+            Err(why) => {
+                return self
+                    .stray(message, &terminal_escape::line(&why), losses)
+                    .await;
+            }
         };
         let retrier = match self.retriers.of(failed.queue()) {
             Ok(retrier) => retrier,
             Err(error) => {
                 let why = format!("it was handed over, and cannot wait or be parked: {error}");
-                return self.stray(message, &visible::line(&why), losses).await;
+                return self
+                    .stray(message, &terminal_escape::line(&why), losses)
+                    .await;
             }
         };
         let failure = failed.failure();
@@ -274,7 +280,7 @@ impl Clerk {
         self.metrics.dropped(&death.queue, &death.reason);
         debug!(
             queue = death.queue,
-            reason = %visible::line(&death.reason),
+            reason = %terminal_escape::line(&death.reason),
             "dropped: a queue of the alerts lets go of what is old, and a policy dead-letters that"
         );
         Fate::Done
@@ -283,9 +289,9 @@ impl Clerk {
     fn drop(&self, failed: &Failed, reason: &str) -> Fate {
         self.metrics.dropped(failed.queue(), reason);
         info!(
-            queue = %visible::line(failed.queue()),
+            queue = %terminal_escape::line(failed.queue()),
             message_id = message_id(failed),
-            reason = %visible::line(reason),
+            reason = %terminal_escape::line(reason),
             "dropped, because the policy says so"
         );
         self.feed.tell(|| Happening::Dropped {
@@ -303,7 +309,7 @@ impl Clerk {
             Stored::Kept => return Fate::Returned,
             Stored::NoRoom(error) => return self.overflow(case, message, &error).await,
             Stored::Gone => {
-                let queue = visible::line(case.failed.queue());
+                let queue = terminal_escape::line(case.failed.queue());
                 let why = format!(
                     "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
                      `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE"
@@ -325,11 +331,11 @@ impl Clerk {
 
     /// Parks for the intake what its own queue does not take while too many of that are held already.
     async fn overflow(&self, case: &Case, message: &Message, error: &Error) -> Fate {
-        let queue = visible::line(case.failed.queue()).into_owned();
+        let queue = terminal_escape::line(case.failed.queue()).into_owned();
         let why = format!(
             "it died in {queue} ({}), and neither waits nor is parked for it, because {error}; once that is mended, replay it: \
              `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE",
-            visible::line(&case.reason)
+            terminal_escape::line(&case.reason)
         );
         let fate = self
             .park_here(message, &why, "NotStored", case.losses)
@@ -394,7 +400,7 @@ impl Clerk {
             };
             self.metrics.failed(queue);
             warn!(
-                queue = %visible::line(queue),
+                queue = %terminal_escape::line(queue),
                 message_id = message_id(&case.failed),
                 error = %fault,
                 "a copy could not be stored; its original is kept, and it is tried again"
@@ -525,10 +531,10 @@ impl Clerk {
             Event::Retried { delay, attempt, .. } => {
                 self.metrics.retried(queue, reason);
                 info!(
-                    queue = %visible::line(queue),
+                    queue = %terminal_escape::line(queue),
                     message_id = message_id(&case.failed),
                     attempt,
-                    reason = %visible::line(reason),
+                    reason = %terminal_escape::line(reason),
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
@@ -545,11 +551,11 @@ impl Clerk {
             } => {
                 self.metrics.parked(queue, reason.as_str());
                 warn!(
-                    queue = %visible::line(queue),
+                    queue = %terminal_escape::line(queue),
                     message_id = message_id(&case.failed),
                     attempt,
                     reason = reason.as_str(),
-                    error = %visible::line(error),
+                    error = %terminal_escape::line(error),
                     "parked"
                 );
                 let content = match self.shelf.book().reads_bodies() {
@@ -580,7 +586,7 @@ impl Drop for Place {
 
 /// Why it died, as its record tells it.
 fn failure(queue: &str, reason: Option<Reason>, word: &str) -> Failure {
-    let queue = visible::line(queue);
+    let queue = terminal_escape::line(queue);
     let (error, kind) = match reason {
         Some(Reason::Rejected) => (format!("a consumer of {queue} rejected it"), "Rejected"),
         Some(Reason::Expired) => (format!("its time to live ran out in {queue}"), "Expired"),
@@ -595,7 +601,7 @@ fn failure(queue: &str, reason: Option<Reason>, word: &str) -> Failure {
         Some(Reason::Failed) | None => (
             format!(
                 "{queue} dead-lettered it for a reason that is not known here: {}",
-                visible::line(word)
+                terminal_escape::line(word)
             ),
             "Unknown",
         ),

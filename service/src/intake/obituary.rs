@@ -3,9 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use retryrmq::{
-    Decision, Event, Failed, ParkReason, Record,
+    Decision, Event, Failed, ParkReason, Record, terminal_escape,
     types::{AMQPValue, FieldTable},
-    visible,
 };
 use retryrmq_operator::decoding::{Hints, decode};
 use serde_json::{Map, Value, json};
@@ -149,10 +148,10 @@ pub(crate) async fn tell_parked(
     let queue = failed.queue();
     metrics.parked(queue, reason.as_str());
     warn!(
-        queue = %visible::line(queue),
+        queue = %terminal_escape::line(queue),
         message_id = message_id(failed),
         reason = reason.as_str(),
-        error = %visible::line(error),
+        error = %terminal_escape::line(error),
         "parked"
     );
     // It is rare: whether somebody reads bodies is not asked.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
-use retryrmq::{BasicProperties, Client, Failed, Failure, Outcome, types::AMQPValue, visible};
+use retryrmq::{
+    BasicProperties, Client, Failed, Failure, Outcome, terminal_escape, types::AMQPValue,
+};
 
 use super::{obituary::tell_parked, retriers::Retriers, waits::Waits};
 use crate::{
@@ -45,7 +47,7 @@ impl Returning {
                 },
                 format!(
                     "it has waited, and cannot come back to {}: {why}; once that is mended, replay it",
-                    visible::line(&draft.routing_key)
+                    terminal_escape::line(&draft.routing_key)
                 ),
             ),
             Waits::Delayed(from) => (
@@ -54,8 +56,8 @@ impl Returning {
                 draft.properties.clone(),
                 format!(
                     "it was due, and cannot be published to the exchange {} with the routing key {}: {why}; once that is mended, replay it",
-                    visible::line(&draft.exchange),
-                    visible::line(&draft.routing_key)
+                    terminal_escape::line(&draft.exchange),
+                    terminal_escape::line(&draft.routing_key)
                 ),
             ),
         };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use retryrmq::{BasicProperties, types::FieldTable, visible};
+use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
 use retryrmq_operator::{
     decoding::{Decoded, Format, Hints, decode},
     pattern::glob,
@@ -125,7 +125,7 @@ impl Masks {
                 "It breaks off in {} at byte {}: {}",
                 end.within,
                 end.byte,
-                visible::line(&end.why)
+                terminal_escape::line(&end.why)
             ),
             None => String::new(),
         };
@@ -156,10 +156,10 @@ impl Masks {
                 String::new()
             }
             (_, Format::Empty) => String::new(),
-            (Some(Value::String(text)), _) => visible::block(text).into_owned(),
+            (Some(Value::String(text)), _) => terminal_escape::block(text).into_owned(),
             (Some(other), _) => other.to_string(),
             (None, _) => match std::str::from_utf8(&decoded.bytes) {
-                Ok(text) => visible::block(text).into_owned(),
+                Ok(text) => terminal_escape::block(text).into_owned(),
                 Err(_) => {
                     remark = "These bytes are nothing known here; `retryrmq parked show` shows them, with a schema if they need one.".to_owned();
                     String::new()
@@ -189,8 +189,8 @@ impl Masks {
                         }
                     }
                 };
-                let name = visible::line(name.as_str()).into_owned();
-                (name, cut(&visible::line(&shown), MOST_VALUE))
+                let name = terminal_escape::line(name.as_str()).into_owned();
+                (name, cut(&terminal_escape::line(&shown), MOST_VALUE))
             })
             .collect()
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Once, time::D
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
-use retryrmq::{secret_file, visible};
+use retryrmq::{secret_file, terminal_escape};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -202,7 +202,7 @@ fn tell_unreadable(header: &str, group: &[u8]) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         let group = String::from_utf8_lossy(group);
-        let group: String = visible::line(&group).chars().take(100).collect();
+        let group: String = terminal_escape::line(&group).chars().take(100).collect();
         warn!(
             header,
             group,

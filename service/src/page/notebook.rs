@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, visible};
+use retryrmq::{Client, terminal_escape};
 use retryrmq_operator::note::{Note, Notes, family};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -105,13 +105,13 @@ pub(super) fn sentence(note: &Note) -> String {
         words.push("on hold".to_owned());
     }
     if !note.owner.is_empty() {
-        words.push(format!("owner {}", visible::line(&note.owner)));
+        words.push(format!("owner {}", terminal_escape::line(&note.owner)));
     }
     if !note.note.is_empty() {
-        words.push(visible::line(&note.note).into_owned());
+        words.push(terminal_escape::line(&note.note).into_owned());
     }
     if !note.by.is_empty() {
-        words.push(format!("(by {})", visible::line(&note.by)));
+        words.push(format!("(by {})", terminal_escape::line(&note.by)));
     }
     words.join(", ").replace(", (", " (")
 }

@@ -7,7 +7,7 @@ use std::{
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use ring::hmac;
 
 use super::configuration::{Configuration, Role, Token};
@@ -73,7 +73,10 @@ pub(super) fn entry(
         let groups = headers.get(proxy.groups.as_str());
         return match proxy.role(groups.map_or(b"", HeaderValue::as_bytes)) {
             Some(role) => Entry::Known(Person {
-                name: visible::line(user.trim()).chars().take(100).collect(),
+                name: terminal_escape::line(user.trim())
+                    .chars()
+                    .take(100)
+                    .collect(),
                 role,
                 is_guest: false,
                 has_session: false,

@@ -6,7 +6,7 @@ use reqwest::{
     StatusCode, Url,
     header::{HeaderMap, LOCATION, RETRY_AFTER},
 };
-use retryrmq::{Failure, Outcome, visible};
+use retryrmq::{Failure, Outcome, terminal_escape};
 
 use super::{
     super::{
@@ -59,7 +59,7 @@ pub(super) fn verdict(
     let remark = remark.or(cut);
     Verdict::new(
         outcome,
-        remark.map(|remark| visible::line(&hide(&remark)).into_owned()),
+        remark.map(|remark| terminal_escape::line(&hide(&remark)).into_owned()),
     )
 }
 
@@ -100,13 +100,13 @@ fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> Str
         // The body says more than the name of the status, and lists have little room.
         None => format!("{title}: {beginning}"),
     };
-    let failure = Failure::new(visible::line(&error)).of_type(error_type);
+    let failure = Failure::new(terminal_escape::line(&error)).of_type(error_type);
     let is_told = error.ends_with(&beginning) && !beginning.ends_with('…');
     if is_told {
         failure
     } else {
         let kept = self::beginning(body.trim(), KEPT);
-        failure.with_stack(visible::block(&kept))
+        failure.with_stack(terminal_escape::block(&kept))
     }
 }
 
@@ -319,10 +319,14 @@ mod tests {
                     let is_ack = verdict.outcome == Outcome::Ack;
                     assert!(!is_ack || status == 200, "{status}");
                     if let Some(failure) = verdict.outcome.failure() {
-                        assert_eq!(visible::line(&failure.error), failure.error);
+                        assert_eq!(terminal_escape::line(&failure.error), failure.error);
                     }
                     let remark = verdict.remark.unwrap_or_default();
-                    assert_eq!(visible::line(&remark), remark, "a remark is safe to print");
+                    assert_eq!(
+                        terminal_escape::line(&remark),
+                        remark,
+                        "a remark is safe to print"
+                    );
                     seen.push(format!("{} {is_ack} {}", delay.is_some(), gist(&remark)));
                 }
             }

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use reqwest::Error as HttpError;
-use retryrmq::{Failure, visible};
+use retryrmq::{Failure, terminal_escape};
 
 /// The failure of a request to `origin`. Nothing of the URL beyond that is in it.
 pub(super) fn of(error: &HttpError, origin: &str) -> Failure {
@@ -25,7 +25,7 @@ pub(super) fn of(error: &HttpError, origin: &str) -> Failure {
         )
     };
     let text: String = text.chars().take(1_000).collect();
-    Failure::new(visible::line(&text)).of_type(kind)
+    Failure::new(terminal_escape::line(&text)).of_type(kind)
 }
 
 /// The innermost reason, which is the one that says something.

@@ -223,7 +223,7 @@ fn status(text: &str) -> Result<StatusCode, Fault> {
             let shown: String = text.chars().take(20).collect();
             Fault::usage(format!(
                 "--park-status: `{}` is not a status that can park; write numbers from 300 to 599, such as 400,422, or none",
-                retryrmq::visible::line(&shown)
+                retryrmq::terminal_escape::line(&shown)
             ))
         })
 }

@@ -3,7 +3,7 @@
 //! Following one to another host would hand the message, the token and the signature to a host that nobody named.
 
 use reqwest::{Response, StatusCode, Url, header::LOCATION};
-use retryrmq::{Failure, visible};
+use retryrmq::{Failure, terminal_escape};
 
 /// Whether the same POST is to be sent to another place (RFC 9110, 15.4.8 and 15.4.9).
 pub(super) fn keeps_the_body(status: StatusCode) -> bool {
@@ -63,7 +63,7 @@ pub(super) fn shown(url: &Url) -> String {
         },
         None => format!("{}:", url.scheme()),
     };
-    visible::line(&origin).chars().take(300).collect()
+    terminal_escape::line(&origin).chars().take(300).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, visible};
+use retryrmq::{Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, terminal_escape};
 
 use tokio::sync::watch;
 
@@ -181,7 +181,7 @@ impl Walk<'_> {
         }
         for record in &sent {
             let said = match deed {
-                Deed::Replayed => format!("replayed to {}", visible::line(&record.home)),
+                Deed::Replayed => format!("replayed to {}", terminal_escape::line(&record.home)),
                 _ => "dropped".to_owned(),
             };
             match browse.drop(record).await {
@@ -359,7 +359,7 @@ impl Walk<'_> {
                         mark: record.mark.clone(),
                         message_id: record.message().message_id().map(str::to_owned),
                         went_well: true,
-                        text: visible::line(&record.error).into_owned(),
+                        text: terminal_escape::line(&record.error).into_owned(),
                     });
                 }
             }
@@ -410,12 +410,12 @@ async fn has(record: &Record, text: &str, masks: Arc<Masks>) -> bool {
 /// Why nobody looks any further.
 fn worn(waiter: &Waiter, rung: &Rung) -> String {
     let name = match waiter.message().message_id() {
-        Some(id) if !id.is_empty() => visible::line(id).into_owned(),
+        Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
         _ => waiter.mark.clone(),
     };
     format!(
         "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
-        visible::line(&rung.name),
+        terminal_escape::line(&rung.name),
         waiter.looks
     )
 }
@@ -455,5 +455,5 @@ pub(super) async fn find(
 }
 
 fn sentence(error: retryrmq::Error) -> String {
-    visible::line(&error.to_string()).into_owned()
+    terminal_escape::line(&error.to_string()).into_owned()
 }

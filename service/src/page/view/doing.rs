@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use jiff::Timestamp;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 use super::{
     super::{
@@ -112,7 +112,11 @@ pub(in super::super) async fn confirm(
     let notes = page.notebook.about(page.health.client(), queue).await;
     visit.show(&Confirm {
         note: notes.about(fingerprint).map(sentence),
-        frame: visit.frame(format!("{} in {}", work.word(), visible::line(queue))),
+        frame: visit.frame(format!(
+            "{} in {}",
+            work.word(),
+            terminal_escape::line(queue)
+        )),
         work: work.word(),
         queue: queue.to_owned(),
         fingerprint: fingerprint.to_owned(),
@@ -220,7 +224,7 @@ impl JobRow {
             id: job.id.clone(),
             work: job.word,
             queue: job.queue.clone(),
-            who: visible::line(&job.who).into_owned(),
+            who: terminal_escape::line(&job.who).into_owned(),
             begun: Moment::of(job.begun, now),
             state: match (&state.ended, &state.fault) {
                 (None, _) => "under way",
@@ -282,12 +286,12 @@ impl OutcomeRow {
         let mark = &outcome.mark;
         Self {
             name: match &outcome.message_id {
-                Some(id) if !id.is_empty() => visible::line(id).into_owned(),
+                Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
                 _ => mark.get(..8).unwrap_or(mark).to_owned(),
             },
             mark: mark.clone(),
             went_well: outcome.went_well,
-            text: visible::line(&outcome.text).into_owned(),
+            text: terminal_escape::line(&outcome.text).into_owned(),
         }
     }
 }
@@ -302,7 +306,11 @@ pub(in super::super) async fn job(
         return of_history(&page, &id, &visit, now);
     };
     let state = job.state();
-    let mut frame = visit.frame(format!("{} in {}", job.word, visible::line(&job.queue)));
+    let mut frame = visit.frame(format!(
+        "{} in {}",
+        job.word,
+        terminal_escape::line(&job.queue)
+    ));
     frame.refresh = state.ended.is_none().then_some(1);
     visit.show(&One {
         frame,
@@ -351,12 +359,12 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
         .collect();
     let count = outcomes.len();
     visit.show(&One {
-        frame: visit.frame(format!("Job in {}", visible::line(&last.queue))),
+        frame: visit.frame(format!("Job in {}", terminal_escape::line(&last.queue))),
         job: JobRow {
             id: id.to_owned(),
             work: "job",
             queue: last.queue.clone(),
-            who: visible::line(&last.who).into_owned(),
+            who: terminal_escape::line(&last.who).into_owned(),
             begun: Moment::of(last.at, now),
             state: "done elsewhere",
             total: count,

@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use jiff::Timestamp;
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 use retryrmq_operator::note::Notes;
 
 use super::{
@@ -63,7 +63,7 @@ struct GroupRow {
 
 impl GroupRow {
     fn of(page: &Page, queue: &str, notes: &Notes, mut group: Group, now: Timestamp) -> Self {
-        group.error_type = visible::line(&group.error_type).into_owned();
+        group.error_type = terminal_escape::line(&group.error_type).into_owned();
         let silences = page.running.silences().into_iter();
         let silence = silences
             .filter(|silence| now < silence.until)
@@ -74,15 +74,15 @@ impl GroupRow {
             .map(|silence| {
                 format!(
                     "silenced by {} until {}: {}",
-                    visible::line(&silence.author),
+                    terminal_escape::line(&silence.author),
                     Moment::of(silence.until, now).iso,
-                    visible::line(&silence.why)
+                    terminal_escape::line(&silence.why)
                 )
             });
         Self {
             error: match group.error.as_str() {
                 "" => "(no error)".to_owned(),
-                error => visible::line(error).into_owned(),
+                error => terminal_escape::line(error).into_owned(),
             },
             first: Moment::of(group.first, now),
             last: Moment::of(group.last, now),
@@ -125,7 +125,7 @@ pub(in super::super) async fn queue(
     let deeds = index.deeds(|deed| deed.queue == queue, 20);
     let waits = index.waits(now);
     visit.show(&Queue {
-        frame: visit.frame(visible::line(&queue)),
+        frame: visit.frame(terminal_escape::line(&queue)),
         groups: groups
             .map(|group| GroupRow::of(&page, &queue, &notes, group, now))
             .collect(),
@@ -168,7 +168,7 @@ pub(in super::super) async fn group(
         frame: visit.frame(format!(
             "{} in {}",
             &fingerprint.chars().take(8).collect::<String>(),
-            visible::line(&queue)
+            terminal_escape::line(&queue)
         )),
         rows: rows.collect(),
         parked: deaths.len(),

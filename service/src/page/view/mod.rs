@@ -9,7 +9,7 @@ use axum::{
     http::header::{CACHE_CONTROL, CONTENT_TYPE},
     response::IntoResponse,
 };
-use retryrmq::visible;
+use retryrmq::terminal_escape;
 
 pub(super) use doing::{begin, confirm, job, jobs};
 pub(super) use lists::{group, queue, queues, search, waiting};
@@ -46,7 +46,7 @@ struct Row {
 
 impl Row {
     fn of(event: &Event, now: jiff::Timestamp) -> Self {
-        let line = |text: &str| visible::line(text).into_owned();
+        let line = |text: &str| terminal_escape::line(text).into_owned();
         let mark = Event::text(&event.mark).to_owned();
         Self {
             queue: event.queue.clone(),

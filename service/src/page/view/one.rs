@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use jiff::Timestamp;
-use retryrmq::{Record, visible};
+use retryrmq::{Record, terminal_escape};
 
 use super::super::{
     Page,
@@ -98,7 +98,7 @@ fn of(
 ) -> Parked {
     let now = Timestamp::now();
     let message = record.message();
-    let line = |text: &str| visible::line(text).into_owned();
+    let line = |text: &str| terminal_escape::line(text).into_owned();
     let moment = |at| Timestamp::try_from(at).ok().map(|at| Moment::of(at, now));
     let mut facts = Vec::new();
     let reason = record.reason.map_or("unknown", |reason| reason.as_str());
@@ -175,7 +175,7 @@ fn of(
         stack: record
             .stack
             .as_ref()
-            .map(|stack| visible::block(stack).chars().take(STACK).collect()),
+            .map(|stack| terminal_escape::block(stack).chars().take(STACK).collect()),
         headers,
         body,
     }

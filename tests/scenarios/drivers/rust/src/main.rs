@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use retryrmq::lines::{self, Level};
+use retryrmq::log_buffer::{self, Level};
 use retryrmq::types::{AMQPValue, FieldTable, ShortString};
 use retryrmq::{Client, ClientOptions, Consumer, Limits, Publish};
 use retryrmq_scenarios::script::{Options, Order, Outgoing, Play, now_ms, say};
@@ -71,8 +71,8 @@ async fn obey() -> Result<(), Failed> {
 }
 
 async fn consume(play: Play) -> Result<(), Failed> {
-    lines::catch(tell_lines);
-    lines::want(Level::DEBUG);
+    log_buffer::catch(tell_lines);
+    log_buffer::want(Level::DEBUG);
     let mut end = signal(SignalKind::terminate())?;
     let (client, consuming) = match subscribe(play).await {
         Ok(started) => started,
@@ -102,7 +102,7 @@ fn tell_lines() {
     if *is_over {
         return;
     }
-    for line in lines::take() {
+    for line in log_buffer::take() {
         let level = line.level.to_string().to_lowercase();
         say(&json!({"line": "log", "level": level, "text": line.to_string()}));
     }
