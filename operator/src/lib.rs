@@ -4,9 +4,9 @@
 pub mod condition;
 pub mod configuration;
 pub mod decoding;
+pub mod dlx_policy;
 pub mod doctor;
-pub mod enabling;
-pub mod foreign;
+pub mod glob;
 pub mod management;
 pub mod note;
-pub mod pattern;
+pub mod other_libraries;

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     decoders::{self, Decoders},
-    fault::Fault,
+    error::Fault,
 };
 
 /// What a configuration file says of bodies.

@@ -18,10 +18,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use super::fault::Fault;
+use super::error::Fault;
 use crate::{
     decoding::Decoder,
-    pattern::{glob, topic},
+    glob::{glob, topic},
 };
 
 /// A table as it is written.

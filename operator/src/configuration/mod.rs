@@ -2,7 +2,7 @@
 
 mod bodies;
 mod decoders;
-mod fault;
+mod error;
 mod permissions;
 mod position;
 mod queues;

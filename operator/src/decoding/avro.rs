@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp, civil};
 use serde_json::json;
 
 use super::{
+    bounded_value::{Full, Tree},
     cursor::{Broken, Cursor},
-    tree::{Full, Tree},
 };
 
 /// A schema, and the names that it refers to.
@@ -57,8 +57,8 @@ impl AvroSchema {
     ) -> Result<(), Broken> {
         let start = *cursor;
         // References and unions go down without a list or a map in between.
-        if depth > 3 * super::tree::DEEPEST {
-            return Err(start.broken(super::tree::TOO_DEEP));
+        if depth > 3 * super::bounded_value::DEEPEST {
+            return Err(start.broken(super::bounded_value::TOO_DEEP));
         }
         let full = |full: Full| start.full(full);
         match schema {

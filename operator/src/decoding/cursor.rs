@@ -1,6 +1,6 @@
 //! Bytes that are read from front to back, and where they break off.
 
-use super::tree::Full;
+use super::bounded_value::Full;
 
 /// Where bytes stop to make sense, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{protobuf::Fit, wrapping::Wrapping};
+use super::{encoding::Wrapping, protobuf::Fit};
 
 /// A body, decoded as far as it goes.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{cursor::Broken, tree::Tree};
+use super::{bounded_value::Tree, cursor::Broken};
 
 pub(super) fn decode(text: &[u8], tree: &mut Tree) -> Result<(), Broken> {
     let mut reader = serde_json::Deserializer::from_slice(text);

@@ -8,8 +8,8 @@ use rmp::Marker;
 use serde_json::{Value, json};
 
 use super::{
+    bounded_value::Tree,
     cursor::{Broken, Cursor},
-    tree::Tree,
 };
 
 /// Reads one value, which must be all there is.
@@ -188,7 +188,7 @@ fn scalar(cursor: &mut Cursor<'_>, marker: Marker) -> Result<Value, Broken> {
     })
 }
 
-fn extension(kind: i8, bytes: &[u8], tree: &mut Tree) -> Result<(), super::tree::Full> {
+fn extension(kind: i8, bytes: &[u8], tree: &mut Tree) -> Result<(), super::bounded_value::Full> {
     tree.map()?;
     tree.key("$extension")?;
     tree.put(json!(kind))?;

@@ -9,17 +9,17 @@
 //! what it claims of itself (a length, a count, a depth) is believed only as far as its bytes go.
 
 mod avro;
+mod bounded_value;
 mod cursor;
 mod decoded;
 mod decoder;
+mod encoding;
 mod json;
 mod messagepack;
 mod protobuf;
+mod protobuf_wire;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod wire;
-mod wrapping;
 
 use std::borrow::Cow;
 
@@ -27,12 +27,12 @@ use serde_json::{Value, json};
 
 pub use decoded::{BreakOff, Decoded, Format};
 pub use decoder::Decoder;
+pub use encoding::{MOST_UNWRAPPED, MOST_WRAPPINGS, Wrapping};
 pub use protobuf::Fit;
-pub use wrapping::{MOST_UNWRAPPED, MOST_WRAPPINGS, Wrapping};
 
+use bounded_value::Tree;
 use cursor::Broken;
 use decoder::Way;
-use tree::Tree;
 
 /// What the properties of a message say about its body.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,9 +74,9 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
 }
 
 fn unwrap(decoded: &mut Decoded<'_>, hints: Hints<'_>, decoder: Option<&Decoder>) {
-    let declared = wrapping::declared(hints.content_encoding.unwrap_or_default());
+    let declared = encoding::declared(hints.content_encoding.unwrap_or_default());
     for wrapping in declared.into_iter().take(MOST_WRAPPINGS) {
-        let unwrapped = wrapping::unwrap(wrapping, &decoded.bytes);
+        let unwrapped = encoding::unwrap(wrapping, &decoded.bytes);
         if unwrapped.broken.is_some() && unwrapped.bytes.is_empty() {
             // It is something else than it says: shown as it is, with the reason.
             note(decoded, &wrapping.to_string(), unwrapped.broken);
@@ -87,12 +87,12 @@ fn unwrap(decoded: &mut Decoded<'_>, hints: Hints<'_>, decoder: Option<&Decoder>
         note(decoded, &wrapping.to_string(), unwrapped.broken);
     }
     while decoded.unwrapped.len() < MOST_WRAPPINGS && decoded.breaks_off.is_none() {
-        let wrapping = match wrapping::marked(&decoded.bytes) {
+        let wrapping = match encoding::marked(&decoded.bytes) {
             Some(wrapping) => wrapping,
             None if is_base64_of_something(&decoded.bytes, hints, decoder) => Wrapping::Base64,
             None => return,
         };
-        let unwrapped = wrapping::unwrap(wrapping, &decoded.bytes);
+        let unwrapped = encoding::unwrap(wrapping, &decoded.bytes);
         if unwrapped.broken.is_some() && unwrapped.bytes.is_empty() {
             return; // not what it looked like
         }
@@ -104,7 +104,7 @@ fn unwrap(decoded: &mut Decoded<'_>, hints: Hints<'_>, decoder: Option<&Decoder>
 
 /// Many words are base64 of some bytes: only what is clearly something inside counts.
 fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decoder>) -> bool {
-    let Some(inside) = wrapping::maybe_base64(bytes) else {
+    let Some(inside) = encoding::maybe_base64(bytes) else {
         return false;
     };
     match decoder {
@@ -128,7 +128,7 @@ fn is_base64_of_something(bytes: &[u8], hints: Hints<'_>, decoder: Option<&Decod
     {
         return false;
     }
-    wrapping::marked(&inside).is_some()
+    encoding::marked(&inside).is_some()
         || (looks_like_json(&inside) && json::decode(&inside, &mut Tree::default()).is_ok())
         || (inside.len() >= 8
             && messagepack::begins_like_one(&inside)
@@ -191,7 +191,10 @@ fn by(way: &Way, decoded: &mut Decoded<'_>) {
         Way::MessagePack => (Format::MessagePack, messagepack::decode(&bytes, &mut tree)),
         Way::Wire => {
             decoded.is_guess = true;
-            (Format::ProtobufWire, wire::guess(&bytes, &mut tree))
+            (
+                Format::ProtobufWire,
+                protobuf_wire::guess(&bytes, &mut tree),
+            )
         }
         Way::Text => (Format::Text, text(&bytes, &mut tree)),
         Way::Hex => (Format::Binary, Ok(())),
@@ -310,9 +313,9 @@ fn look(decoded: &mut Decoded<'_>) {
             (Format::MessagePack, tree.finish(), true);
         return;
     }
-    if wire::is_sound(&decoded.bytes) {
+    if protobuf_wire::is_sound(&decoded.bytes) {
         let mut tree = Tree::default();
-        let done = wire::guess(&decoded.bytes, &mut tree);
+        let done = protobuf_wire::guess(&decoded.bytes, &mut tree);
         (decoded.format, decoded.value, decoded.is_guess) =
             (Format::ProtobufWire, tree.finish(), true);
         note(decoded, Format::ProtobufWire.name(), done.err());

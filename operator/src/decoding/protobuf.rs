@@ -9,9 +9,9 @@ use prost_reflect::{
 use serde_json::Value;
 
 use super::{
+    bounded_value::{MOST_VALUES, TOO_DEEP},
     cursor::{Broken, Cursor},
-    tree::{MOST_VALUES, TOO_DEEP},
-    wire::{self, Field, Payload},
+    protobuf_wire::{self, Field, Payload},
 };
 
 /// Shown as what is in it.
@@ -178,7 +178,7 @@ fn sample(bytes: &[u8]) -> &[u8] {
     }
     let mut cursor = Cursor::new(bytes);
     let mut end = 0;
-    while let Ok(Some(_)) = wire::field(&mut cursor, 0) {
+    while let Ok(Some(_)) = protobuf_wire::field(&mut cursor, 0) {
         if cursor.position() > MOST_TRIED && end > 0 {
             break;
         }
@@ -234,7 +234,7 @@ impl Measure {
         let mut seen = std::collections::BTreeSet::new();
         loop {
             let before = (measure.unknown, measure.odd);
-            let next = wire::field(&mut cursor, 0).and_then(|field| match field {
+            let next = protobuf_wire::field(&mut cursor, 0).and_then(|field| match field {
                 Some(field) => measure
                     .field(message, &field, cursor.position() - field.at, 0)
                     .map(|()| Some(field.number)),
@@ -283,7 +283,7 @@ impl Measure {
         if message.full_name() == ANY {
             return self.any(message, cursor, depth);
         }
-        while let Some(field) = wire::field(&mut cursor, depth)? {
+        while let Some(field) = protobuf_wire::field(&mut cursor, depth)? {
             self.field(message, &field, cursor.position() - field.at, depth)?;
         }
         Ok(())
@@ -383,7 +383,7 @@ impl Measure {
     ) -> Result<(), Broken> {
         let (mut url, mut value) = ("", None);
         let start = cursor;
-        while let Some(field) = wire::field(&mut cursor, depth)? {
+        while let Some(field) = protobuf_wire::field(&mut cursor, depth)? {
             match (field.number, field.payload) {
                 (1, Payload::Bytes(bytes)) => url = std::str::from_utf8(bytes).unwrap_or_default(),
                 (2, Payload::Bytes(bytes)) => value = Some(Cursor::within(bytes, field.inside)),

@@ -7,7 +7,7 @@ use super::{
     snapshot::STREAM_FLAG,
 };
 use crate::{
-    enabling::policy_for_waiting,
+    dlx_policy::policy_for_waiting,
     management::{Queue, QueueKind},
 };
 

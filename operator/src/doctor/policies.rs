@@ -7,7 +7,7 @@ use super::{
     routes::{Route, is_work_queue, route},
 };
 use crate::{
-    enabling::{Mark, base_of, policy_for},
+    dlx_policy::{Mark, base_of, policy_for},
     management::{Policy, Queue, QueueKind},
 };
 

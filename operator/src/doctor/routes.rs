@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Code, Finding, Kin, Snapshot};
 use crate::{
-    enabling::policy_for,
+    dlx_policy::policy_for,
     management::{Queue, QueueKind},
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, Kind, Overview, Permissions,
-    Policy, Queue, Result, Scope, refusal::cause, tls,
+    Policy, Queue, Result, Scope, error_mapping::cause, tls,
 };
 
 /// How long one request may take.

@@ -5,15 +5,15 @@
 mod address;
 mod client;
 mod error;
-mod refusal;
-mod rows;
+mod error_mapping;
 pub mod settings;
 mod tls;
+mod types;
 
 pub use address::{Address, vhost_of};
 pub use client::Management;
 pub use error::{Error, Kind};
-pub use rows::{
+pub use types::{
     Binding, Channel, Consumer, Deprecated, Exchange, Overview, Permissions, Policy, Queue,
     QueueKind, Scope, Totals, Version,
 };

@@ -5,7 +5,7 @@
 //! MassTransit.Abstractions.
 
 use super::{
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
     time,
 };
 

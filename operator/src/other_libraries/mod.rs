@@ -10,20 +10,20 @@
 //! A library's own words come before the broker's `x-death`: they name the queue whose consumer failed, while `x-death` may tell
 //! of a waiting queue on the way. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
 
+mod bounded_json;
 mod celery;
-mod deaths;
 mod easynetq;
-mod letter;
-mod loose;
 mod masstransit;
 mod nservicebus;
 mod php;
+mod raw_dead_letter;
 mod spring;
 mod symfony;
 mod time;
 mod value;
+mod x_death;
 
-pub use letter::{DeadLetter, Letter, Library, Properties, Replay, Source};
+pub use raw_dead_letter::{DeadLetter, Letter, Library, Properties, Replay, Source};
 pub use value::{Headers, Value};
 
 /// What a dead letter says of its past; `None` where nothing of a failure can be recognised. A message that retryrmq itself parked
@@ -38,8 +38,8 @@ pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         .or_else(|| celery::read(letter));
     let is_earlier = |said: &DeadLetter| match said.library {
         Library::Celery => false, // it reads the newest death itself
-        _ => letter.died_at_home || deaths::came_after(letter, said),
+        _ => letter.died_at_home || x_death::came_after(letter, said),
     };
     said.filter(|said| !is_earlier(said))
-        .or_else(|| deaths::read(letter))
+        .or_else(|| x_death::read(letter))
 }

@@ -4,7 +4,7 @@
 //! Documented at <https://docs.particular.net/nservicebus/messaging/headers#error-forwarding-headers>.
 
 use super::{
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
     time,
 };
 

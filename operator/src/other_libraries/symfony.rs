@@ -7,8 +7,9 @@
 use serde::Deserialize;
 
 use super::{
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
-    php, time,
+    php,
+    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    time,
     value::cut,
 };
 

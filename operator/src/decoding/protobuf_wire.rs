@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
+    bounded_value::{TOO_DEEP, Tree},
     cursor::{Broken, Cursor},
-    tree::{TOO_DEEP, Tree},
 };
 
 /// Levels that a guess goes down. Each level is read twice, so this bounds the time as well.
@@ -80,7 +80,7 @@ fn tag(cursor: &mut Cursor<'_>) -> Result<(u32, u64), Broken> {
 
 /// What stands before the end of the group.
 fn group<'a>(cursor: &mut Cursor<'a>, number: u32, depth: usize) -> Result<&'a [u8], Broken> {
-    if depth >= super::tree::DEEPEST {
+    if depth >= super::bounded_value::DEEPEST {
         return Err(cursor.broken(TOO_DEEP));
     }
     let start = *cursor;
@@ -128,7 +128,7 @@ fn level(cursor: Cursor<'_>, tree: &mut Tree, depth: usize) -> Result<(), Broken
     let mut reading = cursor;
     let broken = loop {
         match field(&mut reading, depth) {
-            Ok(Some(_)) if fields.len() >= super::tree::MOST_VALUES => {
+            Ok(Some(_)) if fields.len() >= super::bounded_value::MOST_VALUES => {
                 break Some(reading.broken("it has more than 131 072 fields"));
             }
             Ok(Some(field)) => fields.push(field),

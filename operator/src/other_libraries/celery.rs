@@ -6,8 +6,8 @@
 //! Documented at <https://docs.celeryq.dev/en/stable/internals/protocol.html> (protocol 2).
 
 use super::{
-    deaths,
-    letter::{DeadLetter, Letter, Library, NAME, Replay, Source},
+    raw_dead_letter::{DeadLetter, Letter, Library, NAME, Replay, Source},
+    x_death,
 };
 
 pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
@@ -16,8 +16,8 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     if !letter.has("id") || !(letter.has("argsrepr") || letter.has("root_id")) {
         return None;
     }
-    let deaths = deaths::all(letter);
-    let died = deaths::decisive(letter, &deaths)?;
+    let deaths = x_death::all(letter);
+    let died = x_death::decisive(letter, &deaths)?;
     let how = match died.reason.as_str() {
         "rejected" => "was rejected by its worker",
         "expired" => "expired before a worker took it",
@@ -28,7 +28,7 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     Some(DeadLetter {
         error: format!("task {task} {how}; the worker's log says more"),
         reason: Some(died.reason.clone()),
-        published: deaths::published(&deaths),
+        published: x_death::published(&deaths),
         failed_at: died.at,
         attempts: letter
             .count("retries")

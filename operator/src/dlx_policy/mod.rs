@@ -3,10 +3,10 @@
 //! RabbitMQ applies one policy to a queue, so a second one would hide the first. What was done is remembered in the policy's name, because
 //! RabbitMQ takes no key that it does not know: a fingerprint of the policy as it was made, and one of what it was made from.
 
-mod mark;
 mod plan;
+mod policy_name;
 
-pub use mark::Mark;
 pub use plan::{
     Change, Obstacle, Plan, Route, Target, base_of, plan, policy_for, policy_for_waiting,
 };
+pub use policy_name::Mark;

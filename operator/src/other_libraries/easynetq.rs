@@ -10,8 +10,10 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     Headers, Value,
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Properties, Replay, STACK, Source},
-    loose::Loose,
+    bounded_json::Loose,
+    raw_dead_letter::{
+        DeadLetter, ERROR, Letter, Library, NAME, Properties, Replay, STACK, Source,
+    },
     time,
     value::cut,
 };

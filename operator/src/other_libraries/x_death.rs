@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Value,
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, Source},
+    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, Source},
     time,
     value::{cut, text},
 };

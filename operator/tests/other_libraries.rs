@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use proptest::prelude::*;
-use retryrmq_operator::foreign::{
+use retryrmq_operator::other_libraries::{
     DeadLetter, Headers, Letter, Library, Replay, Source, Value, read,
 };
 use serde_json::{Value as Json, json};

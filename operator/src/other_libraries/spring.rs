@@ -5,8 +5,8 @@
 //! <https://docs.spring.io/spring-cloud-stream/reference/rabbit/rabbit_dlq_processing.html>.
 
 use super::{
-    deaths,
-    letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    raw_dead_letter::{DeadLetter, ERROR, Letter, Library, NAME, Replay, STACK, Source},
+    x_death,
 };
 
 /// What republishing adds.
@@ -29,8 +29,8 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
     let stack = letter.text("x-exception-stacktrace", STACK);
     let whole = |name| letter.headers.get(name).and_then(|value| value.text(NAME));
     let published = whole("x-original-exchange").zip(whole("x-original-routingKey"));
-    let deaths = deaths::all(letter);
-    let died = deaths::decisive(letter, &deaths);
+    let deaths = x_death::all(letter);
+    let died = x_death::decisive(letter, &deaths);
     let source = match (&published, letter.queue.strip_suffix(SUFFIX), died) {
         // The default exchange routes by the name of the queue.
         (Some((exchange, queue)), ..) if exchange.is_empty() && !queue.is_empty() => {
@@ -48,7 +48,7 @@ pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         error: message.or(cause).unwrap_or_default(),
         error_type: class.unwrap_or_default(),
         failed_at: died.and_then(|death| death.at),
-        published: published.or_else(|| deaths::published(&deaths)),
+        published: published.or_else(|| x_death::published(&deaths)),
         stack,
         replay: Replay::Without(letter.names(&ADDED)),
         ..DeadLetter::of(Library::Spring, source)
