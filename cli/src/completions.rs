@@ -6,7 +6,7 @@ use clap_complete::{
     shells::{Bash, Fish, Zsh},
 };
 
-use crate::{exit::Exit, fault::Fault, output::Output};
+use crate::{error::Fault, exit::Exit, output::Output};
 
 /// Print the script that lets a shell complete subcommands and options
 #[derive(Clone, Debug, Args)]

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::terminal_escape;
 use retryrmq_operator::{
-    enabling::{Mark, base_of},
+    dlx_policy::{Mark, base_of},
     management::{Policy, Scope},
 };
 use serde_json::json;
 
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::{self, Desk},
     output::Output,

@@ -12,8 +12,8 @@ use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examin
 use serde_json::{Value, json};
 
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::{self, Desk},
     output::Output,

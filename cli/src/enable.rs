@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
+    dlx_policy::{Change, Obstacle, Plan, Route, Target, plan},
     doctor::Finding,
-    enabling::{Change, Obstacle, Plan, Route, Target, plan},
     management::{Policy, Queue, QueueKind, Scope},
 };
 use serde_json::{Value, json};
 
 use crate::{
     doctor,
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::{self, Desk},
     output::Output,

@@ -7,8 +7,8 @@ use retryrmq::{Client, Policy, Rung, Swept, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     output::{Color, Column, Look, Output, Text},
     prompt,

@@ -5,7 +5,7 @@ use std::fmt;
 use clap::{ArgAction, Args, ValueEnum};
 use retryrmq::{Client, ClientOptions, QueueType};
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// Options that stand before or after any subcommand.
 #[derive(Clone, Args)]

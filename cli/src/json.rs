@@ -12,7 +12,7 @@ use retryrmq::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::moment;
+use crate::time_format;
 
 /// A table, its keys in alphabetical order.
 pub(crate) fn table(table: &FieldTable) -> Map<String, Value> {
@@ -46,7 +46,7 @@ pub(crate) fn value(value: &AMQPValue) -> Value {
             Err(_) => bytes(text.as_bytes()),
         },
         AMQPValue::FieldArray(array) => array.as_slice().iter().map(self::value).collect(),
-        AMQPValue::Timestamp(seconds) => match moment::rfc3339_of_seconds(*seconds) {
+        AMQPValue::Timestamp(seconds) => match time_format::rfc3339_of_seconds(*seconds) {
             Some(text) => json!(text),
             None => json!(seconds),
         },

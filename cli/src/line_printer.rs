@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    fault::Fault,
+    error::Fault,
     output::{self, Output},
 };
 

@@ -13,8 +13,9 @@ use tracing_subscriber::{
 
 use crate::{
     global::Global,
-    moment, outlet,
+    nonblocking_output,
     output::{Output, WORD},
+    time_format,
 };
 
 /// Starts logging. Only this crate is heard: the AMQP client under it logs bodies, and at TRACE level passwords.
@@ -45,7 +46,7 @@ struct Stderr;
 
 impl io::Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match outlet::err() {
+        match nonblocking_output::err() {
             Some(outlet) => {
                 let _ = outlet.say(line.to_vec()); // where nobody reads there is nobody to tell
                 Ok(line.len())
@@ -88,7 +89,7 @@ where
         write!(
             out,
             "{}  {}  ",
-            dim.apply_to(moment::clock()),
+            dim.apply_to(time_format::clock()),
             style.apply_to(format!("{word:<WORD$}"))
         )?;
         ctx.format_fields(out.by_ref(), event)?;

@@ -7,28 +7,28 @@ mod consume;
 mod disable;
 mod doctor;
 mod enable;
+mod error;
 mod exit;
-mod fault;
 mod gc;
 mod global;
 mod json;
-mod listener;
+mod line_printer;
 mod logging;
 mod man;
 mod management;
-mod moment;
-mod outlet;
+mod nonblocking_output;
 mod output;
 mod parked;
 mod prompt;
 mod publish;
 mod redact;
-mod retrying;
+mod retry_args;
 mod serve;
 mod setup;
+mod shutdown;
 mod signals;
 mod simulate;
-mod stop;
+mod time_format;
 mod topology;
 mod unreadable;
 mod waiting;
@@ -40,7 +40,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind as ClapKind},
 };
 
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output};
 
 /// Retry messages on RabbitMQ: a failed message waits in the broker and comes back at the tail of its own queue,
 /// counted, until it succeeds or is parked with a readable reason.
@@ -127,7 +127,7 @@ fn main() -> ExitCode {
             fault.exit()
         }
     };
-    outlet::finish();
+    nonblocking_output::finish();
     exit.into()
 }
 

@@ -7,7 +7,7 @@ use clap_mangen::Man;
 use retryrmq::terminal_escape;
 use serde_json::json;
 
-use crate::{exit::Exit, fault::Fault, output::Output};
+use crate::{error::Fault, exit::Exit, output::Output};
 
 /// Print the manual page, or write one per subcommand into a folder
 #[derive(Clone, Debug, Args)]

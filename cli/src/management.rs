@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::Addresses;
 use retryrmq_operator::management::{self, Address, Queue};
 
-use crate::{fault::Fault, global::Global};
+use crate::{error::Fault, global::Global};
 
 /// Where the management API is.
 #[derive(Clone, Args)]

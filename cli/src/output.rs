@@ -10,10 +10,10 @@ use retryrmq::terminal_escape;
 use serde::Serialize;
 
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::{Global, When},
-    json, moment, outlet,
+    json, nonblocking_output, time_format,
 };
 
 /// Columns of the word that a line on standard error begins with. The longest is `replayed`.
@@ -75,7 +75,7 @@ impl Output {
 
     /// A line for people on standard output.
     pub(crate) fn line(&self, text: &str) -> Result<(), Fault> {
-        if let Some(outlet) = outlet::out() {
+        if let Some(outlet) = nonblocking_output::out() {
             return Ok(outlet.say(format!("{text}\n").into_bytes())?);
         }
         let mut out = io::stdout().lock();
@@ -133,7 +133,7 @@ impl Output {
             let dim = Style::new().dim().force_styling(self.color_err);
             err_line(&format!(
                 "{}  {}  {rest}",
-                dim.apply_to(moment::clock()),
+                dim.apply_to(time_format::clock()),
                 style.apply_to(format!("{word:<WORD$}"))
             ));
         }
@@ -375,7 +375,7 @@ pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
 /// A line on standard error. When that is closed there is nobody left to tell.
 pub(crate) fn err_line(text: &str) {
     let line = format!("{text}\n").into_bytes();
-    let _ = match outlet::err() {
+    let _ = match nonblocking_output::err() {
         Some(outlet) => outlet.say(line),
         None => io::stderr().lock().write_all(&line),
     };

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use retryrmq::terminal_escape;
 
-use crate::{fault::Fault, output::Output};
+use crate::{error::Fault, output::Output};
 
 /// Whether somebody is there to be asked.
 pub(crate) fn can_ask() -> bool {

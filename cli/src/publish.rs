@@ -14,7 +14,7 @@ use retryrmq::{
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output};
 
 /// Publish messages, and wait until the broker has stored them
 ///

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use retryrmq::{QueueType, Rule, Rules, Strategy, WorkQueue, work_queue_of};
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// How failures are retried.
 #[derive(Clone, Debug, Args)]

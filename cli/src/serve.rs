@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 
-use crate::{fault::Fault, global::Global};
+use crate::{error::Fault, global::Global};
 
 const PROGRAM: &str = "retryrmq-serve";
 

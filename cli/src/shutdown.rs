@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-use crate::{exit::Exit, fault::Fault, signals::Signals};
+use crate::{error::Fault, exit::Exit, signals::Signals};
 
 /// How long what is under way may take once somebody wants us to end: a broker with an alarm answers when that is over.
 const GOODBYE: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// Whoever waits for them.
 pub(crate) struct Signals {

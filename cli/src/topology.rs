@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     doctor,
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::Management,
     output::{Color, Column, Look, Output},
-    retrying::{Retrying, not_reserved},
+    retry_args::{Retrying, not_reserved},
 };
 use retryrmq::terminal_escape;
 

@@ -4,7 +4,7 @@ use console::Style;
 use retryrmq::{Event, format_duration};
 use serde_json::{Value, json};
 
-use crate::{fault::Fault, outlet, output::Output};
+use crate::{error::Fault, nonblocking_output, output::Output};
 use retryrmq::terminal_escape;
 
 /// Tells and counts.
@@ -58,7 +58,7 @@ impl<'a> Report<'a> {
 
     /// Why nothing can be printed any more.
     pub(super) fn unread(&self) -> Result<(), Fault> {
-        outlet::out().map_or(Ok(()), |outlet| Ok(outlet.check()?))
+        nonblocking_output::out().map_or(Ok(()), |outlet| Ok(outlet.check()?))
     }
 
     /// The end was asked for, or is due.

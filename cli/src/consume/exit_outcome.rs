@@ -5,8 +5,8 @@ use std::time::Duration;
 use retryrmq::{Failure, Outcome, format_duration};
 
 use super::{
-    channel,
-    wish::{self, Wish},
+    outcome_pipe,
+    requested_outcome::{self, Wish},
 };
 use retryrmq::terminal_escape;
 
@@ -68,9 +68,9 @@ pub(super) fn outcome(ending: Ending, words: Words<'_>) -> (Outcome, Option<Stri
             Some(Err(why)) => (None, text, Some(why)),
         }
     };
-    let (wish, cut) = wish::bounded(wish, words.longest);
+    let (wish, cut) = requested_outcome::bounded(wish, words.longest);
     let is_hopeless = ending == Ending::Exit(PARK);
-    let outcome = wish::outcome(wish, is_hopeless, |said| failure(ending, text, said));
+    let outcome = requested_outcome::outcome(wish, is_hopeless, |said| failure(ending, text, said));
     (outcome, remark.or(cut))
 }
 
@@ -102,7 +102,7 @@ fn of_the_pipe(said: &[u8]) -> Option<Result<Wish, String>> {
     let said = String::from_utf8_lossy(said);
     let last = said.trim_end().lines().next_back()?.trim();
     Some(Wish::expect(last).map_err(|why| {
-        let why = format!("on the descriptor {}: {why}", channel::NAME);
+        let why = format!("on the descriptor {}: {why}", outcome_pipe::NAME);
         terminal_escape::line(&why).into_owned()
     }))
 }

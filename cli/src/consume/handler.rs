@@ -6,8 +6,8 @@ use retryrmq::Message;
 use tokio::sync::watch;
 
 use super::{
-    child::Program,
     http::Endpoint,
+    process::Program,
     run::{Run, Urgency},
 };
 

@@ -6,21 +6,21 @@
 //!                        both ─► wish ─► Outcome          what is asked for, within bounds
 //! ```
 
-mod channel;
-mod child;
-mod contract;
 mod environment;
-mod group;
+mod event_printer;
+mod exit_outcome;
 mod handler;
+mod help_text;
 mod http;
 mod last_line;
 mod options;
-mod report;
+mod orphan_reaper;
+mod outcome_pipe;
+mod process;
+mod process_group;
+mod requested_outcome;
 mod run;
-mod tail;
-mod verdict;
-mod warden;
-mod wish;
+mod stderr_tail;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -33,21 +33,21 @@ use tokio::{
 
 pub(crate) use options::Options;
 use options::Settings;
-pub(crate) use warden::{NAME as WARDEN, watch};
+pub(crate) use orphan_reaper::{NAME as WARDEN, watch};
 
 use self::{
+    event_printer::Report,
     handler::Handler,
-    report::Report,
     run::{Run, Urgency},
 };
 use crate::{
-    doctor, exit::Exit, fault::Fault, global::Global, management::Desk, outlet, output::Output,
-    signals::Signals,
+    doctor, error::Fault, exit::Exit, global::Global, management::Desk, nonblocking_output,
+    output::Output, signals::Signals,
 };
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let (settings, task) = options.settings()?;
-    outlet::start(); // who reads what is printed must not hold up messages
+    nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
     let queue_type = options.retrying.queue_type()?;
     let is_said = options.dlx && options.management.is_said();
@@ -55,7 +55,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .then(|| options.management.open(global))
         .transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
-    let _ends = child::hear_of_ends()
+    let _ends = process::hear_of_ends()
         .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
     let connecting = ClientOptions::new()
         .queue_type(queue_type)
@@ -397,7 +397,7 @@ const WRITTEN: Duration = Duration::from_secs(5);
 
 /// Waits until whoever read our standard output is gone.
 async fn nobody_reads() {
-    match outlet::out() {
+    match nonblocking_output::out() {
         Some(outlet) => outlet.broken().await,
         None => std::future::pending().await,
     }

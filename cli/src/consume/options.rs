@@ -6,24 +6,24 @@ use clap::Args;
 use retryrmq::{Consumer, DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
 
 use super::{
-    child::{Program, Shortage},
-    contract,
-    group::Groups,
     handler::Handler,
+    help_text,
     http::{Endpoint, HttpOptions},
-    warden::Warden,
+    orphan_reaper::Warden,
+    process::{Program, Shortage},
+    process_group::Groups,
 };
 use crate::{
-    fault::Fault,
+    error::Fault,
     management::Management,
-    retrying::{Retrying, not_reserved},
+    retry_args::{Retrying, not_reserved},
 };
 
 /// Run a command or an HTTP request for every message of a queue, and retry the messages it fails on
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "retryrmq consume [OPTIONS] <QUEUE> -- <COMMAND>...\n       retryrmq consume [OPTIONS] <QUEUE> --http <URL>",
-    after_long_help = contract::text(),
+    after_long_help = help_text::text(),
     after_help = "The contracts with COMMAND and URL, and examples: `retryrmq help consume`."
 )]
 pub(crate) struct Options {

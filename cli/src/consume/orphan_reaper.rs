@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{exit::Exit, fault::Fault};
+use crate::{error::Fault, exit::Exit};
 
 /// The subcommand as which the second process runs.
 pub(crate) const NAME: &str = "__warden";

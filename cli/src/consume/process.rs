@@ -19,13 +19,13 @@ use tokio::{
 };
 
 use super::{
-    channel::Channel,
     environment::{self, Environment},
-    group::{Group, Groups},
+    exit_outcome::{self, Ending, Words},
+    orphan_reaper::Warden,
+    outcome_pipe::Channel,
+    process_group::{Group, Groups},
     run::{Run, Urgency, Verdict},
-    tail::Passing,
-    verdict::{self, Ending, Words},
-    warden::Warden,
+    stderr_tail::Passing,
 };
 
 /// How long to try again when the machine has no process, memory or file to spare, although no command of ours runs
@@ -120,7 +120,7 @@ impl Program {
             said: &said,
             longest: self.longest,
         };
-        let (outcome, remark) = verdict::outcome(ending, words);
+        let (outcome, remark) = exit_outcome::outcome(ending, words);
         Ok(Run::Ended(Verdict {
             outcome,
             remark,

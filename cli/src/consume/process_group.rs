@@ -13,7 +13,7 @@ use rustix::process::{
 };
 use tokio::{process::Child, time::sleep};
 
-use super::warden::Warden;
+use super::orphan_reaper::Warden;
 
 /// Between two looks whether a group is empty.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -16,7 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::outlet;
+use crate::nonblocking_output;
 
 /// How much is kept.
 const KEPT: usize = 8 * 1024;
@@ -198,7 +198,7 @@ impl Lines {
 }
 
 async fn write(bytes: &[u8]) {
-    if let Some(outlet) = outlet::err().filter(|_| !bytes.is_empty()) {
+    if let Some(outlet) = nonblocking_output::err().filter(|_| !bytes.is_empty()) {
         // Where our own standard error is closed, the command may go on all the same.
         let _ = outlet.offer(bytes.to_vec()).await;
     }

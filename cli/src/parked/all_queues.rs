@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Policy, Queue, QueueKind, Scope, settings};
 
-use crate::{fault::Fault, global::Global, management::Management};
+use crate::{error::Fault, global::Global, management::Management};
 
 /// The queues that hold dead letters: those named as ours or other libraries' are, and those that a queue dead-letters to by name.
 /// A waiting queue, which has a time to live, sends back to work, and what somebody consumes is work.

@@ -7,22 +7,21 @@ use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
 use serde_json::{Value, json};
 
 use super::{
+    action::{Choice, Deed},
     audit::Audit,
     canary::{Canary, Fate},
-    deed::{Choice, Deed},
     edit::Editor,
-    foreign,
-    handle::handle,
-    ls,
-    order::Ordered,
-    pace::{Pace, Rate},
+    foreign, ls,
+    message_ref::handle,
+    rate_limit::{Pace, Rate},
     record,
-    tally::Tally,
+    sort::Ordered,
+    summary::Tally,
 };
 use crate::{
-    fault::Fault,
+    error::Fault,
     output::{Output, Text},
-    stop::Stop,
+    shutdown::Stop,
 };
 use retryrmq::terminal_escape;
 

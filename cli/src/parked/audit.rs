@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use retryrmq::{BasicProperties, Client, DAY, Publish, Record};
 use serde_json::{Value, json};
 
-use crate::{fault::Fault, json, moment, stop::Stop};
+use crate::{error::Fault, json, shutdown::Stop, time_format};
 use retryrmq::terminal_escape;
 
 /// Where what happens is written down.
@@ -113,7 +113,7 @@ impl Audit {
     /// A line about no message in particular.
     pub(super) fn line(&self, event: &str) -> Value {
         json!({
-            "at": moment::rfc3339(SystemTime::now()),
+            "at": time_format::rfc3339(SystemTime::now()),
             "who": self.who,
             "command": self.command,
             "queue": self.queue,

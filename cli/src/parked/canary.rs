@@ -12,8 +12,8 @@ use retryrmq::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{foreign, ls, order::Ordered};
-use crate::fault::Fault;
+use super::{foreign, ls, sort::Ordered};
+use crate::error::Fault;
 use retryrmq::terminal_escape;
 
 /// How often the parking queue is asked.

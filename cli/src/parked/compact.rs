@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::{
     audit::{Audit, Log},
-    others::{self, Others},
+    other_consumers::{self, Others},
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
 
 /// Rewrite a parking queue, so that the broker can free its disk
@@ -61,7 +61,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     progress.finish_and_clear();
     let taken = Others::of(&browse);
     let closed = stop.unless_cut(browse.close()).await;
-    let rewritten = rewritten.map_err(|error| others::refused(error, &parked.name()));
+    let rewritten = rewritten.map_err(|error| other_consumers::refused(error, &parked.name()));
     let mut written = Ok(());
     // Whatever becomes of the end: this was done.
     if let (Some(audit), Ok((rewritten, _))) = (&mut audit, &rewritten) {

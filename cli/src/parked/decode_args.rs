@@ -10,7 +10,7 @@ use retryrmq_operator::{
 };
 
 use super::foreign::Content;
-use crate::fault::Fault;
+use crate::error::Fault;
 use retryrmq::terminal_escape;
 
 /// The options. Without any, a body is read as its properties say, and as it looks.

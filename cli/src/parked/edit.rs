@@ -10,8 +10,8 @@ use retryrmq::{BasicProperties, Record, Resend};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{handle::handle, lossless};
-use crate::{fault::Fault, output::Output, prompt};
+use super::{amqp_json, message_ref::handle};
+use crate::{error::Fault, output::Output, prompt};
 use retryrmq::terminal_escape;
 
 const TEXT: &str = "--- body: text, to the end of the file ---";
@@ -172,12 +172,12 @@ async fn again(name: &str, why: &str) -> Result<bool, Fault> {
 /// The file that is edited.
 fn text_of(resend: &Resend, name: &str) -> String {
     let properties = resend.properties();
-    let mut headers = lossless::of_table(&properties.headers().clone().unwrap_or_default());
+    let mut headers = amqp_json::of_table(&properties.headers().clone().unwrap_or_default());
     if let Some(table) = headers.as_object_mut() {
         table.retain(|name, _| !is_ours(name));
     }
     let head = json!({
-        "properties": lossless::of_properties(properties),
+        "properties": amqp_json::of_properties(properties),
         "headers": headers,
     });
     let head = serde_json::to_string_pretty(&head).unwrap_or_default();
@@ -251,8 +251,8 @@ fn content_of(text: &str) -> Result<Content, String> {
         }
     }
     let empty = json!({});
-    let properties = lossless::to_properties(head.get("properties").unwrap_or(&empty))?;
-    let headers = lossless::to_table(head.get("headers").unwrap_or(&empty))?;
+    let properties = amqp_json::to_properties(head.get("properties").unwrap_or(&empty))?;
+    let headers = amqp_json::to_table(head.get("headers").unwrap_or(&empty))?;
     let body = if is_binary {
         let digits: String = body.chars().filter(|c| !c.is_whitespace()).collect();
         let decoded = BASE64_STANDARD.decode(digits);

@@ -11,18 +11,18 @@ use retryrmq::Record;
 use serde_json::{Value, json};
 
 use super::{
+    amqp_json,
     audit::{Audit, Log},
+    decode_args::Reading,
     filter::Criteria,
-    handle::handle,
-    lossless,
+    message_ref::handle,
     notes::{Notes, Unseen},
-    order::Ordered,
-    others::Others,
-    place,
-    reading::Reading,
+    other_consumers::Others,
     selection::{Selection, Words},
+    sort::Ordered,
+    target,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, json, output::Output, stop::Stop};
+use crate::{error::Fault, exit::Exit, global::Global, json, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
 
 /// Write parked messages to a file that `parked import` reads
@@ -93,10 +93,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = place::parked(&client, &options.queue, options.dlq);
+    let parked = target::parked(&client, &options.queue, options.dlq);
     // What is taken out is as gone for others as what is dropped.
     let notes = if options.remove && !selection.wants_a_fingerprint() {
-        let work = place::family(&options.queue, options.dlq);
+        let work = target::family(&options.queue, options.dlq);
         Notes::unless_cut(&stop, &client, work, Unseen::Refuses).await?
     } else {
         Some(Notes::default())
@@ -265,7 +265,7 @@ impl Export<'_> {
 
 /// The message, and nothing of its place in the queue.
 fn line_of(queue: &str, dlq: bool, record: &Record) -> Value {
-    let work = place::family(queue, dlq);
+    let work = target::family(queue, dlq);
     let message = record.message();
     let headers = message.headers().cloned().unwrap_or_default();
     let mut line = json!({
@@ -274,8 +274,8 @@ fn line_of(queue: &str, dlq: bool, record: &Record) -> Value {
         "mark": record.mark,
         "exchange": message.exchange(),
         "routing_key": message.routing_key(),
-        "properties": lossless::of_properties(message.properties()),
-        "headers": lossless::of_table(&headers),
+        "properties": amqp_json::of_properties(message.properties()),
+        "headers": amqp_json::of_table(&headers),
         "body_base64": json::base64(message.body()),
     });
     if work.is_none() {

@@ -11,8 +11,8 @@ use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-use super::lossless;
-use crate::fault::Fault;
+use super::amqp_json;
+use crate::error::Fault;
 
 /// One line.
 #[derive(Debug, Deserialize)]
@@ -55,11 +55,11 @@ fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 fn properties<'de, D: Deserializer<'de>>(from: D) -> Result<BasicProperties, D::Error> {
-    lossless::to_properties(&Value::deserialize(from)?).map_err(D::Error::custom)
+    amqp_json::to_properties(&Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
 fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<FieldTable, D::Error> {
-    lossless::to_table(&Value::deserialize(from)?).map_err(D::Error::custom)
+    amqp_json::to_table(&Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
 fn body<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {

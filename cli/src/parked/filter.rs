@@ -11,16 +11,16 @@ use retryrmq::{Record, terminal_escape};
 use retryrmq_operator::{
     condition::{Condition, Variables},
     decoding::Format,
-    pattern,
+    glob,
 };
 use serde_json::{Value, json};
 
 use super::{
+    decode_args::{Decoding, Reading},
     foreign::{self, Content},
-    handle::handle,
-    reading::{Decoding, Reading},
+    message_ref::handle,
 };
-use crate::{fault::Fault, json, moment, output::Output};
+use crate::{error::Fault, json, output::Output, time_format};
 
 /// The options: all that are given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -244,7 +244,7 @@ impl Filter {
     /// Whether it has the routing key and the headers.
     fn was_published_so(&self, content: &Content<'_>) -> bool {
         let has = content.routing_key;
-        let is_key = |key: &String| key == has || pattern::topic(key, has);
+        let is_key = |key: &String| key == has || glob::topic(key, has);
         if !self.routing_key.as_ref().is_none_or(is_key) {
             return false;
         }
@@ -257,8 +257,8 @@ impl Filter {
                 return false;
             };
             wanted.as_ref().is_none_or(|wanted| match value {
-                Value::String(text) => wanted == text || pattern::glob(wanted, text),
-                other => pattern::glob(wanted, &other.to_string()),
+                Value::String(text) => wanted == text || glob::glob(wanted, text),
+                other => glob::glob(wanted, &other.to_string()),
             })
         })
     }
@@ -359,7 +359,7 @@ fn variables(
             "message_id" => json!(message.message_id()),
             "attempts" => json!(record.attempts),
             "replays" => json!(message.replays()),
-            "parked_at" => json!(record.parked_at.and_then(moment::rfc3339)),
+            "parked_at" => json!(record.parked_at.and_then(time_format::rfc3339)),
             other => return Err(format!("`{other}` has no value")),
         };
         Ok(((*name).to_owned(), value))

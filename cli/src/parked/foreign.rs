@@ -8,7 +8,7 @@ use retryrmq::{
     types::{AMQPValue, FieldArray, FieldTable, LongString, ShortString},
     work_queue_of,
 };
-use retryrmq_operator::foreign::{
+use retryrmq_operator::other_libraries::{
     self, DeadLetter, Headers, Letter, Library, Properties, Replay, Source, Value,
 };
 use serde_json::{Map, Value as Json};
@@ -24,7 +24,7 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
     let headers = message.headers().map(table).unwrap_or_default();
     let properties = message.properties();
     let kind = properties.kind().as_ref().map(|text| text.as_str());
-    foreign::read(&Letter {
+    other_libraries::read(&Letter {
         queue: parking,
         headers: &headers,
         kind,

@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use super::{
     audit::{Audit, Log},
     canary,
+    decode_args::Reading,
     filter::Criteria,
     foreign,
     notes::{Notes, Unseen},
-    order::Ordered,
-    others::Others,
-    place,
-    reading::Reading,
+    other_consumers::Others,
     record,
     selection::{Selection, Words},
+    sort::Ordered,
+    target,
 };
 use crate::{
-    exit::Exit, fault::Fault, global::Global, listener::Listener, output::Output, prompt,
-    stop::Stop,
+    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
+    shutdown::Stop,
 };
 use retryrmq::terminal_escape;
 
@@ -112,7 +112,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         ));
     }
     // Nobody knows which queues are waiting queues of a dead-letter queue that is not ours.
-    let work = place::family(&options.queue, options.dlq);
+    let work = target::family(&options.queue, options.dlq);
     if work.is_none() && !options.delays.is_empty() {
         return Err(Fault::usage(
             "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: pass --delay with the name of the work queue, without --dlq",
@@ -163,7 +163,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
     };
-    let parked = place::parked(&client, &options.queue, options.dlq);
+    let parked = target::parked(&client, &options.queue, options.dlq);
     let mut rungs = match work {
         Some(work) => canary::family(&client, work).await?.split_off(1), // without the work queue
         None => Vec::new(),

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     audit::{Audit, Log},
-    lines::{Line, Source},
-    place,
+    export_format::{Line, Source},
+    target,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
@@ -77,12 +77,12 @@ struct Home {
 
 impl Home {
     fn parked(&self, client: &Client) -> Parked {
-        place::parked(client, &self.queue, self.dlq)
+        target::parked(client, &self.queue, self.dlq)
     }
 
     /// The queue that holds them.
     fn parking(&self) -> String {
-        match place::family(&self.queue, self.dlq) {
+        match target::family(&self.queue, self.dlq) {
             Some(work) => parking_queue(work),
             None => self.queue.clone(),
         }
@@ -234,7 +234,7 @@ async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), 
         None => Ok(()),
         Some((home, _)) => {
             let parking = home.parking();
-            let make = match place::family(&home.queue, home.dlq) {
+            let make = match target::family(&home.queue, home.dlq) {
                 Some(work) => format!(
                     "make it with `retryrmq topology {} --apply`, or ",
                     terminal_escape::line(work)

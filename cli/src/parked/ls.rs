@@ -7,24 +7,24 @@ use retryrmq::{Client, ParkReason, Parked, Record};
 use serde_json::json;
 
 use super::{
-    every,
+    all_queues,
+    decode_args::Reading,
     filter::{Criteria, Filter},
-    handle::handle,
+    message_ref::handle,
     notes::{Notes, Told, Unseen},
-    order::Ordered,
-    others::Others,
-    place,
-    reading::Reading,
+    other_consumers::Others,
     record,
+    sort::Ordered,
+    target,
 };
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::Management,
-    moment,
     output::{Color, Column, Look, Output, Sheet, Text},
-    stop::Stop,
+    shutdown::Stop,
+    time_format,
 };
 use retryrmq::terminal_escape;
 
@@ -88,13 +88,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let stop = Stop::listen()?;
     if let Some(queue) = options.queue.clone() {
         let client = global.connect().await?;
-        let parked = place::parked(&client, &queue, options.dlq);
+        let parked = target::parked(&client, &queue, options.dlq);
         let listed = one(&options, &mut filter, (&client, &parked), stop, output).await;
         client.close().await;
         filter.tell(output);
         return Ok(listed?.0);
     }
-    let names = every::names(&options.management, global).await?;
+    let names = all_queues::names(&options.management, global).await?;
     let client = global.connect().await?;
     let (mut exit, mut all) = (Exit::Ok, 0);
     let mut failed = None;
@@ -103,7 +103,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             exit = Exit::Interrupted;
             break;
         }
-        let parked = place::parked(&client, name, true);
+        let parked = target::parked(&client, name, true);
         match one(
             &options,
             &mut filter,
@@ -198,7 +198,7 @@ async fn one(
 async fn notes_of(options: &Options, client: &Client, stop: &Stop) -> Result<Option<Notes>, Fault> {
     match &options.queue {
         Some(queue) if options.group => {
-            let work = place::family(queue, options.dlq);
+            let work = target::family(queue, options.dlq);
             Notes::unless_cut(stop, client, work, Unseen::IsTold).await
         }
         _ => Ok(Some(Notes::default())),
@@ -371,10 +371,16 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
     let message = record.message();
     let parked = match record.parked_at {
         Some(time) if output.width().is_none() => {
-            format!("{} ({})", moment::ago(time), moment::absolute(time))
+            format!(
+                "{} ({})",
+                time_format::ago(time),
+                time_format::absolute(time)
+            )
         }
-        Some(time) if is_wide(output) => format!("{}, {}", moment::ago(time), moment::short(time)),
-        Some(time) => moment::ago(time),
+        Some(time) if is_wide(output) => {
+            format!("{}, {}", time_format::ago(time), time_format::short(time))
+        }
+        Some(time) => time_format::ago(time),
         None => "-".to_owned(),
     };
     let attempts = if record.attempts == 0 {
@@ -493,8 +499,8 @@ impl Groups {
                         "reason": reason.map(|reason| reason.as_str()),
                         "error": group.error,
                         "error_type": group.error_type,
-                        "first_parked_at": group.first.and_then(moment::rfc3339),
-                        "last_parked_at": group.last.and_then(moment::rfc3339),
+                        "first_parked_at": group.first.and_then(time_format::rfc3339),
+                        "last_parked_at": group.last.and_then(time_format::rfc3339),
                         "example": {
                             "place": group.example.0,
                             "mark": group.example.1,
@@ -515,7 +521,7 @@ impl Groups {
         }
         // Where there is little room, the reason goes: the error mostly says it, and `show` does.
         let wide = output.width().is_none_or(|width| width >= 100);
-        let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), moment::ago);
+        let age = |time: Option<SystemTime>| time.map_or_else(|| "-".to_owned(), time_format::ago);
         let mut marks: Vec<_> = groups.iter().map(|((mark, _), _)| mark.clone()).collect();
         marks.sort_unstable();
         marks.dedup();

@@ -1,38 +1,38 @@
 //! `retryrmq parked`: what was given up, why, and what to do about it.
 
+mod action;
+mod all_queues;
+mod amqp_json;
+mod apply;
 mod audit;
 mod body;
 mod canary;
 mod compact;
-mod deed;
-mod doing;
+mod decode_args;
 mod edit;
-mod every;
 mod export;
+mod export_format;
 mod filter;
 mod foreign;
 mod forget;
-mod handle;
 mod import;
-mod lines;
-mod lossless;
 mod ls;
+mod message_ref;
 mod notes;
-mod order;
-mod others;
-mod pace;
-mod place;
-mod reading;
+mod other_consumers;
+mod rate_limit;
 mod record;
+mod replay_drop;
 mod selection;
-mod settle;
 mod show;
+mod sort;
+mod summary;
 mod tag;
-mod tally;
+mod target;
 
 use clap::Subcommand;
 
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output};
 
 /// Look at parked messages, replay, drop, keep or forget them
 ///
@@ -44,8 +44,8 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 pub(crate) enum Command {
     Ls(ls::Options),
     Show(show::Options),
-    Replay(settle::Replay),
-    Drop(settle::Drop),
+    Replay(replay_drop::Replay),
+    Drop(replay_drop::Drop),
     Export(export::Options),
     Import(import::Options),
     Compact(compact::Options),
@@ -58,8 +58,8 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,
-        Command::Replay(options) => settle::replay(options, global, output).await,
-        Command::Drop(options) => settle::drop(options, global, output).await,
+        Command::Replay(options) => replay_drop::replay(options, global, output).await,
+        Command::Drop(options) => replay_drop::drop(options, global, output).await,
         Command::Export(options) => export::run(options, global, output).await,
         Command::Import(options) => import::run(options, global, output).await,
         Command::Compact(options) => compact::run(options, global, output).await,

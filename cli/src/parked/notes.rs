@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    fault::Fault,
-    moment,
+    error::Fault,
     output::{Column, Look, Output},
-    stop::Stop,
+    shutdown::Stop,
+    time_format,
 };
 use retryrmq::terminal_escape;
 
@@ -266,7 +266,7 @@ impl Told for Note {
             "owner": self.owner,
             "hold": self.hold,
             "by": self.by,
-            "at": moment::rfc3339(at),
+            "at": time_format::rfc3339(at),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use retryrmq::{Browse, Error, terminal_escape};
 
-use crate::{exit::Exit, fault::Fault, output::Output};
+use crate::{error::Fault, exit::Exit, output::Output};
 
 /// Why a walk cannot go on; somebody who consumes a classic queue exclusively is no lack of a permission.
 pub(super) fn refused(error: Error, parking: &str) -> Fault {

@@ -3,12 +3,12 @@
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    foreign::{DeadLetter, Replay},
+    other_libraries::{DeadLetter, Replay},
 };
 use serde_json::{Value, json};
 
 use super::foreign;
-use crate::{json, moment};
+use crate::{json, time_format};
 
 /// What every subcommand shows of it. `letter` is what another library or the broker says of it: of these messages the exchange
 /// and the routing key are those that they were first published with, as `--routing-key` chooses.
@@ -19,7 +19,7 @@ pub(super) fn summary(place: usize, record: &Record, letter: Option<&DeadLetter>
         "place": place,
         "mark": record.mark,
         "message_id": message.message_id(),
-        "parked_at": record.parked_at.and_then(moment::rfc3339),
+        "parked_at": record.parked_at.and_then(time_format::rfc3339),
         "reason": record.reason.map(|reason| reason.as_str()),
         "by_broker": record.by_broker,
         "attempts": record.attempts,
@@ -39,7 +39,7 @@ pub(super) fn summary(place: usize, record: &Record, letter: Option<&DeadLetter>
 pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -> Value {
     let message = record.message();
     let mut all = summary(place, record, letter);
-    all["first_failed_at"] = json!(message.first_failed_at().and_then(moment::rfc3339));
+    all["first_failed_at"] = json!(message.first_failed_at().and_then(time_format::rfc3339));
     all["stack"] = json!(record.stack);
     all["history"] = record
         .history
@@ -47,7 +47,7 @@ pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -
         .map(|entry| {
             json!({
                 "attempt": entry.attempt,
-                "at": moment::rfc3339_of_seconds(entry.at),
+                "at": time_format::rfc3339_of_seconds(entry.at),
                 "error": entry.error,
                 "host": entry.host,
                 "app_version": entry.app_version,

@@ -4,17 +4,17 @@ use clap::Args;
 use retryrmq::Record;
 
 use super::{
-    deed::{Choice, Deed},
-    doing::{Doing, Go, Manner},
+    action::{Choice, Deed},
+    apply::{Doing, Go, Manner},
     ls,
     notes::{Notes, Unseen},
-    order::Ordered,
-    others::Others,
-    place,
+    other_consumers::Others,
     selection::Selection,
-    tally::{SHOWN, Tally},
+    sort::Ordered,
+    summary::{SHOWN, Tally},
+    target,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, prompt, stop::Stop};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output, prompt, shutdown::Stop};
 use retryrmq::terminal_escape;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
@@ -150,11 +150,11 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = place::parked(&client, &choice.queue, choice.dlq);
+    let parked = target::parked(&client, &choice.queue, choice.dlq);
     let notes = if selection.is_named() || selection.wants_a_fingerprint() {
         Some(Notes::default())
     } else {
-        let work = place::family(&choice.queue, choice.dlq);
+        let work = target::family(&choice.queue, choice.dlq);
         let unseen = match deed {
             Deed::Drop if !choice.dry_run => Unseen::Refuses,
             _ => Unseen::IsTold,

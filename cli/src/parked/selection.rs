@@ -6,10 +6,10 @@ use clap::{ArgGroup, Args};
 use retryrmq::{ParkReason, Record};
 
 use super::{
+    decode_args::{Decoding, Reading},
     filter::{Criteria, Filter},
-    reading::{Decoding, Reading},
 };
-use crate::{fault::Fault, output::Output};
+use crate::{error::Fault, output::Output};
 use retryrmq::terminal_escape;
 
 /// The words that choose messages; at least one is needed.

@@ -5,23 +5,25 @@ use console::Style;
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    foreign::{DeadLetter, Replay, Source},
+    other_libraries::{DeadLetter, Replay, Source},
 };
 
 use super::{
     body,
+    decode_args::Decoding,
     foreign::{self, Content},
-    handle::handle,
     ls,
+    message_ref::handle,
     notes::{Notes, Told, Unseen},
-    order::Ordered,
-    others::Others,
-    place,
-    reading::Decoding,
+    other_consumers::Others,
     record,
     selection::Words,
+    sort::Ordered,
+    target,
 };
-use crate::{exit::Exit, fault::Fault, global::Global, json, moment, output::Output, stop::Stop};
+use crate::{
+    error::Fault, exit::Exit, global::Global, json, output::Output, shutdown::Stop, time_format,
+};
 use retryrmq::terminal_escape;
 
 /// Show everything about parked messages: error, history, stack, headers, body
@@ -63,13 +65,13 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let mut selection = options.which.read()?;
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = place::parked(&client, &options.queue, options.dlq);
+    let parked = target::parked(&client, &options.queue, options.dlq);
     let Some(mut walk) = Ordered::open(&parked, options.dlq, stop.clone()).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
         let mut shown = 0;
-        let work = place::family(&options.queue, options.dlq);
+        let work = target::family(&options.queue, options.dlq);
         let notes = Notes::unless_cut(&stop, &client, work, Unseen::IsTold).await?;
         let Some(notes) = notes else {
             return Ok(shown);
@@ -170,14 +172,22 @@ fn people(
         None if record.by_broker => "by the broker".to_owned(),
         None => "by retryrmq".to_owned(),
     };
-    let when = record
-        .parked_at
-        .map(|time| format!("{}, {}, {by}", moment::ago(time), moment::absolute(time)));
+    let when = record.parked_at.map(|time| {
+        format!(
+            "{}, {}, {by}",
+            time_format::ago(time),
+            time_format::absolute(time)
+        )
+    });
     field("parked", &when.unwrap_or(by))?;
     if let Some(time) = message.first_failed_at() {
         field(
             "first failed",
-            &format!("{}, {}", moment::ago(time), moment::absolute(time)),
+            &format!(
+                "{}, {}",
+                time_format::ago(time),
+                time_format::absolute(time)
+            ),
         )?;
     }
     let attempts = if record.attempts == 0 {
@@ -284,7 +294,7 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
         output.line(&format!(
             "    {:>3}  {}  {}  {}",
             entry.attempt,
-            output.dim(moment::absolute(time)),
+            output.dim(time_format::absolute(time)),
             terminal_escape::line(&entry.error),
             output.dim(format!(
                 "on {}{version}",

@@ -4,10 +4,10 @@
 use std::{collections::VecDeque, time::SystemTime};
 
 use retryrmq::{Browse, Parked, Record, Resend};
-use retryrmq_operator::foreign::DeadLetter;
+use retryrmq_operator::other_libraries::DeadLetter;
 
-use super::{foreign, others, place};
-use crate::{fault::Fault, stop::Stop};
+use super::{foreign, other_consumers, target};
+use crate::{error::Fault, shutdown::Stop};
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
 const SORTED: usize = 2_000;
@@ -38,7 +38,7 @@ impl Ordered {
             return Ok(None);
         };
         Ok(Some(Self {
-            browse: browse.map_err(|error| place::absent(error, dlq))?,
+            browse: browse.map_err(|error| target::absent(error, dlq))?,
             place: 0,
             sorted: None,
             parking: parked.name(),
@@ -140,7 +140,7 @@ impl Ordered {
     async fn come(&mut self) -> Result<Option<Record>, Fault> {
         match self.stop.unless_cut(self.browse.next()).await {
             Some(next) => {
-                let next = next.map_err(|error| others::refused(error, &self.parking))?;
+                let next = next.map_err(|error| other_consumers::refused(error, &self.parking))?;
                 Ok(next.map(|mut record| {
                     foreign::fill(&mut record, &self.parking);
                     record

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use retryrmq::Record;
 
-use super::handle::handle;
-use crate::{fault::Fault, listener::Listener};
+use super::message_ref::handle;
+use crate::{error::Fault, line_printer::Listener};
 use retryrmq::terminal_escape;
 
 /// As many are shown one by one.

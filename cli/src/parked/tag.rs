@@ -9,7 +9,7 @@ use super::{
     audit,
     notes::{Note, Notes, Told},
 };
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output, stop::Stop};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
 
 /// Write a note and an owner on a group of failures

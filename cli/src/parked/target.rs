@@ -2,7 +2,7 @@
 
 use retryrmq::{Client, ErrorKind, Parked};
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// The queue to walk through.
 pub(super) fn parked(client: &Client, queue: &str, dlq: bool) -> Parked {

@@ -6,8 +6,8 @@ use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, terminal_esc
 use retryrmq_operator::configuration::{Configuration, Misread, Policies, Queue};
 use toml::Spanned;
 
-use super::{permissions::Grant, wanted::Wanted};
-use crate::{fault::Fault, retrying::not_reserved};
+use super::{desired::Wanted, permissions::Grant};
+use crate::{error::Fault, retry_args::not_reserved};
 
 /// Larger files are none of ours.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;

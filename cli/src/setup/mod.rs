@@ -1,9 +1,9 @@
 //! `retryrmq setup`: the queues of services whose user may not make them, out of one file.
 
+mod desired;
 mod file;
 mod permissions;
-mod rights;
-mod wanted;
+mod user_permissions;
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ use retryrmq::{Addresses, Finding, Item, Status, terminal_escape};
 use serde_json::{Value, json};
 
 pub(crate) use self::file::Setup;
-use self::{rights::Rights, wanted::Wanted};
+use self::{desired::Wanted, user_permissions::Rights};
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     management::Management,
     output::{Column, Look, Output},

@@ -9,7 +9,7 @@ use retryrmq::{
 use retryrmq_operator::{configuration::Permission, note};
 use serde_json::{Value, json};
 
-use super::wanted::Wanted;
+use super::desired::Wanted;
 
 /// The permissions that a user needs in this virtual host.
 pub(crate) struct Grant {

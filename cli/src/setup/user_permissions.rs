@@ -5,7 +5,7 @@ use retryrmq_operator::management::Permissions;
 use serde_json::{Value, json};
 
 use super::permissions::Grant;
-use crate::{exit::Exit, fault::Fault, management::Desk, output::Output};
+use crate::{error::Fault, exit::Exit, management::Desk, output::Output};
 
 /// A user's permissions in one virtual host, and those that he needs.
 pub(super) struct Right<'a> {

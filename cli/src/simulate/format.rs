@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// Reads `100/s`, `20/m` or `5/h`: messages a second.
 pub(super) fn rate(text: &str) -> Result<f64, Fault> {

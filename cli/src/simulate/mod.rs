@@ -1,17 +1,17 @@
 //! `retryrmq simulate`: a policy is chosen by looking at what it does, before a broker sees it.
 
-mod braille;
-mod number;
-mod picture;
+mod format;
 mod report;
+mod svg_plot;
+mod term_plot;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use retryrmq::{Forecast, Load, Policy, format_duration, parse_duration};
 
-use self::number::rate;
-use crate::{exit::Exit, fault::Fault, output::Output};
+use self::format::rate;
+use crate::{error::Fault, exit::Exit, output::Output};
 
 /// Show what a retry policy does under load, without a broker
 ///
@@ -110,7 +110,7 @@ pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, Fault> {
         answers.push(Answer { policy, forecast });
     }
     if let Some(file) = &question.options.svg {
-        let svg = picture::draw(&question, &answers)?;
+        let svg = svg_plot::draw(&question, &answers)?;
         std::fs::write(file, svg)
             .map_err(|why| Fault::failed(format!("cannot write {}: {why}", file.display())))?;
     }

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, Question,
-    braille::{Ink, Line, Panel},
-    number::{count, short, time},
+    format::{count, short, time},
+    term_plot::{Ink, Line, Panel},
 };
 use crate::{
-    fault::Fault,
+    error::Fault,
     output::{Column, Look, Output, Text},
 };
 

@@ -9,10 +9,10 @@ use plotters::{
 
 use super::{
     Answer, Question,
-    number::short,
+    format::short,
     report::{attempts_curve, waiting_curve},
 };
-use crate::fault::Fault;
+use crate::error::Fault;
 
 const SIZE: (u32, u32) = (960, 720);
 const COLOURS: [RGBColor; 2] = [RGBColor(0, 110, 160), RGBColor(200, 110, 0)];

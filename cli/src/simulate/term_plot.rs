@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::number::{short, time};
+use super::format::{short, time};
 
 /// Columns on the left for numbers.
 const MARGIN: usize = 7;

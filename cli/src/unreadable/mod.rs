@@ -7,13 +7,12 @@ use retryrmq::{UnreadableMessage, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
     json::{base64, harmless},
-    moment,
     output::{Column, Look, Output},
-    prompt,
+    prompt, time_format,
 };
 
 /// Look at messages that RabbitMQ cannot deliver over AMQP 0-9-1, take them out of a queue, or drop them
@@ -96,7 +95,7 @@ async fn ls(options: Ls, global: &Global, output: &Output) -> Result<Exit, Fault
         let moved = message
             .moved_at
             .map(at)
-            .map_or_else(|| "-".to_owned(), moment::short);
+            .map_or_else(|| "-".to_owned(), time_format::short);
         let cells = [
             message.id.clone(),
             moved,
@@ -126,7 +125,7 @@ fn as_json(message: &UnreadableMessage) -> Value {
     json!({
         "id": message.id,
         "found_in": text(&message.found_in),
-        "moved_at": message.moved_at.map(at).and_then(moment::rfc3339),
+        "moved_at": message.moved_at.map(at).and_then(time_format::rfc3339),
         "cause": text(&message.cause),
         "exchange": text(&message.exchange),
         "routing_key": text(&message.routing_key),

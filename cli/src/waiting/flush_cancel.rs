@@ -7,13 +7,13 @@ use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, termi
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, Place,
-    choice::{self, Choice},
-    held, held_in, worn,
+    MOST_PASSES, Place, held, held_in,
+    selection::{self, Choice},
+    worn,
 };
 use crate::{
-    exit::Exit, fault::Fault, global::Global, listener::Listener, output::Output, prompt,
-    stop::Stop,
+    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
+    shutdown::Stop,
 };
 
 /// So many are moved at a time.
@@ -328,7 +328,7 @@ impl<'a> Moving<'a> {
                     "failed"
                 };
                 let line = json!({
-                    "id": choice::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
+                    "id": selection::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
                 });
                 self.listener.hears(|| self.output.json_line(&line));
             }

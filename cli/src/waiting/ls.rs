@@ -6,14 +6,14 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, Place, choice, held, held_in, worn};
+use super::{MOST_LOOKS, Place, held, held_in, selection, worn};
 use crate::{
+    error::Fault,
     exit::Exit,
-    fault::Fault,
     global::Global,
-    moment,
     output::{Column, Look, Output},
-    stop::Stop,
+    shutdown::Stop,
+    time_format,
 };
 
 /// What waits in which waiting queue
@@ -67,7 +67,7 @@ struct Seen {
 impl Seen {
     fn of(waiter: &Waiter) -> Self {
         Self {
-            name: choice::name(waiter),
+            name: selection::name(waiter),
             mark: waiter.mark.clone(),
             due: waiter.due,
             retries: waiter.message().retries(),
@@ -275,7 +275,7 @@ fn as_json(row: &Row) -> Value {
     let Some(seen) = &row.seen else {
         return object;
     };
-    let at = |due: Option<SystemTime>| due.and_then(moment::rfc3339);
+    let at = |due: Option<SystemTime>| due.and_then(time_format::rfc3339);
     let dues = || seen.iter().filter_map(|seen| seen.due);
     object["next_at"] = json!(at(dues().min()));
     object["last_at"] = json!(at(dues().max()));

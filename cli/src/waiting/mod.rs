@@ -1,14 +1,14 @@
 //! `retryrmq waiting`: what waits for its retry, brought back now or taken out.
 
-mod choice;
+mod flush_cancel;
 mod ls;
-mod moving;
+mod selection;
 mod show;
 
 use clap::{Args, Subcommand};
 use retryrmq::{Client, Policy, Rung, Waiter, terminal_escape};
 
-use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
+use crate::{error::Fault, exit::Exit, global::Global, output::Output};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
@@ -19,16 +19,16 @@ use crate::{exit::Exit, fault::Fault, global::Global, output::Output};
 pub(crate) enum Command {
     Ls(ls::Options),
     Show(show::Options),
-    Flush(moving::Flush),
-    Cancel(moving::Cancel),
+    Flush(flush_cancel::Flush),
+    Cancel(flush_cancel::Cancel),
 }
 
 pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,
-        Command::Flush(options) => moving::flush(options, global, output).await,
-        Command::Cancel(options) => moving::cancel(options, global, output).await,
+        Command::Flush(options) => flush_cancel::flush(options, global, output).await,
+        Command::Cancel(options) => flush_cancel::cancel(options, global, output).await,
     }
 }
 
@@ -94,7 +94,7 @@ fn worn(waiter: &Waiter, rung: &Rung, most: u32) -> Result<(), Fault> {
     Err(Fault::failed(format!(
         "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
          come back, or `waiting flush --all`",
-        choice::name(waiter),
+        selection::name(waiter),
         rung.name,
         waiter.looks
     )))

@@ -4,8 +4,10 @@ use clap::Args;
 use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, choice, held, held_in, ls::coming, worn};
-use crate::{exit::Exit, fault::Fault, global::Global, moment, output::Output, stop::Stop};
+use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, worn};
+use crate::{
+    error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop, time_format,
+};
 
 /// As much of a body is shown.
 const BODY: usize = 4_096;
@@ -63,7 +65,7 @@ async fn find(
                 break Ok(None);
             }
             match look.next().await {
-                Ok(Some(waiter)) if choice::is(&waiter, &options.id) => break Ok(Some(waiter)),
+                Ok(Some(waiter)) if selection::is(&waiter, &options.id) => break Ok(Some(waiter)),
                 Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
                     Ok(()) => {}
                     Err(fault) => break Err(fault),
@@ -98,12 +100,12 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
             terminal_escape::line(value)
         ))
     };
-    output.line(&output.bold(terminal_escape::line(&choice::name(waiter))))?;
+    output.line(&output.bold(terminal_escape::line(&selection::name(waiter))))?;
     line(
         "comes back",
         &waiter.due.map_or_else(
             || format!("within {}", format_duration(waiter.delay)),
-            |due| format!("{} ({})", coming(due), moment::absolute(due)),
+            |due| format!("{} ({})", coming(due), time_format::absolute(due)),
         ),
     )?;
     line("waits in", &rung.name)?;
@@ -123,7 +125,7 @@ fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
         line("type", &waiter.error_type)?;
     }
     for entry in &waiter.history {
-        let at = moment::rfc3339_of_seconds(entry.at).unwrap_or_default();
+        let at = time_format::rfc3339_of_seconds(entry.at).unwrap_or_default();
         line(
             &format!("attempt {}", entry.attempt),
             &format!("{at}  {}", entry.error),
@@ -153,14 +155,14 @@ fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
 fn as_json(rung: &Rung, waiter: &Waiter) -> serde_json::Value {
     let message = waiter.message();
     let history: Vec<_> = waiter.history.iter().map(|entry| json!({
-        "attempt": entry.attempt, "at": moment::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,
+        "attempt": entry.attempt, "at": time_format::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,
     })).collect();
     json!({
-        "id": choice::name(waiter),
+        "id": selection::name(waiter),
         "mark": waiter.mark,
         "queue": rung.name,
         "delay_ms": u64::try_from(waiter.delay.as_millis()).unwrap_or(u64::MAX),
-        "due_at": waiter.due.and_then(moment::rfc3339),
+        "due_at": waiter.due.and_then(time_format::rfc3339),
         "retries": message.retries(),
         "exchange": message.exchange(),
         "routing_key": message.routing_key(),

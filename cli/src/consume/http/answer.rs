@@ -10,8 +10,8 @@ use retryrmq::{Failure, Outcome, terminal_escape};
 
 use super::{
     super::{
+        requested_outcome::{self, Wish},
         run::Verdict,
-        wish::{self, Wish},
     },
     redirect, retry_after,
 };
@@ -53,9 +53,10 @@ pub(super) fn verdict(
             Err(why) => (None, Some(format!("in the header Retryrmq-Outcome: {why}"))),
         },
     };
-    let (wish, cut) = wish::bounded(wish, terms.longest);
+    let (wish, cut) = requested_outcome::bounded(wish, terms.longest);
     let is_hopeless = wish.is_none() && terms.park.contains(&answer.status);
-    let outcome = wish::outcome(wish, is_hopeless, |said| failure(answer, said, &hide));
+    let outcome =
+        requested_outcome::outcome(wish, is_hopeless, |said| failure(answer, said, &hide));
     let remark = remark.or(cut);
     Verdict::new(
         outcome,

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// A connection that was idle for longer is not used again: common servers close theirs after two to five seconds, and a
 /// POST that meets the end of one fails.

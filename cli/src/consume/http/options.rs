@@ -17,7 +17,7 @@ use super::{
     secret::{self, Discreet, Hidden, SecretFile},
     signature::{self, Keys},
 };
-use crate::{fault::Fault, redact};
+use crate::{error::Fault, redact};
 
 /// How long an answer may take, unless `--timeout` says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);

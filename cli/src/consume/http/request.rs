@@ -9,7 +9,7 @@ use retryrmq::Message;
 use serde_json::Value;
 
 use super::super::environment;
-use crate::{json, moment};
+use crate::{json, time_format};
 
 /// The JSON of the message's headers at most,
 const MOST_HEADERS: usize = 4 * 1024;
@@ -55,7 +55,7 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
     if let Some(error) = message.last_error() {
         set("retryrmq-last-error", &text(error));
     }
-    if let Some(time) = message.first_failed_at().and_then(moment::rfc3339) {
+    if let Some(time) = message.first_failed_at().and_then(time_format::rfc3339) {
         set("retryrmq-first-failed-at", &time);
     }
     let table = message.headers().map(json::table).unwrap_or_default();

@@ -13,7 +13,7 @@ use std::{
 
 use reqwest::header::HeaderValue;
 
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// No secret is longer.
 const MOST: u64 = 16 * 1024;
