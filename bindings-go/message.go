@@ -149,7 +149,7 @@ const (
 	flagHasFailed   = 8
 )
 
-// The parts of a message, in their order; their sizes come before them. The picture is in bindings-common/src/layout.rs.
+// The parts of a message, in their order; their sizes come before them. The picture is in bindings-common/src/message_codec.rs.
 const (
 	partExchange = iota
 	partRoutingKey

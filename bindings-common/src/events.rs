@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// How many events can wait for each listener. Further ones for it are dropped and counted.
 pub const EVENTS: usize = 10_000;
 
-/// Events that were not fetched yet, each as a [row](crate::rows::event) with the number of its listener.
+/// Events that were not fetched yet, each as a [row](crate::json_rows::event) with the number of its listener.
 #[derive(Debug)]
 pub struct Events<L> {
     waiting: VecDeque<(L, String)>,

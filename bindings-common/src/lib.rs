@@ -10,41 +10,41 @@
 //! knows no language. Node and Go get messages as bytes ([`layout`], [`amqp_table`]); Python has them as they are.
 
 pub mod amqp_table;
-mod batches;
-mod became;
-mod end;
+mod batch_guard;
+mod batch_size;
+mod credential_requests;
+mod durations;
 mod errors;
 mod events;
-pub mod layout;
-mod live;
+pub mod json_rows;
+pub mod message_codec;
+mod object_count;
 mod operation;
 mod options;
-mod outgoing;
+mod outcome;
 #[cfg(test)]
 mod pages;
 mod policy;
 mod properties;
-mod questions;
+mod publish;
 #[cfg(test)]
 mod reference;
-pub mod rows;
-mod span;
+mod simulation_result;
 pub mod table;
-mod taken;
 mod walk;
 
-pub use batches::BatchSize;
-pub use became::Became;
-pub use end::Ended;
+pub use batch_guard::Taken;
+pub use batch_size::BatchSize;
+pub use credential_requests::{Questions, Said};
+pub use durations::{duration_text, milliseconds, nanoseconds, seconds, unix_seconds};
 pub use errors::Refusal;
 pub use events::{EVENTS, Events};
-pub use live::{Alive, Kind, living};
+pub use object_count::{Alive, Kind, living};
 pub use operation::begin;
 pub use options::{Options, Refused};
-pub use outgoing::Outgoing;
+pub use outcome::Ended;
 pub use policy::PolicyText;
 pub use properties::texts;
-pub use questions::{Questions, Said};
-pub use span::{duration_text, milliseconds, nanoseconds, seconds, unix_seconds};
-pub use taken::Taken;
+pub use publish::Outgoing;
+pub use simulation_result::Became;
 pub use walk::Walk;

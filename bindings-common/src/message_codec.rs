@@ -23,7 +23,7 @@
 
 use retryrmq::{BasicProperties, Delivery, HistoryEntry, Message, Token};
 
-use crate::{Refusal, amqp_table, properties::texts, span::unix_seconds};
+use crate::{Refusal, amqp_table, durations::unix_seconds, properties::texts};
 
 const REDELIVERED: u32 = 1;
 const MAY_PARK: u32 = 2;

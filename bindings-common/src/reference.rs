@@ -371,7 +371,7 @@ fn every_language_has_the_options_that_the_page_names() {
     let go = ["options.go", "work_queue.go"]
         .map(|file| source(&format!("bindings-go/{file}")))
         .concat();
-    let command = ["consume/options.rs", "retrying.rs"]
+    let command = ["consume/options.rs", "retry_args.rs"]
         .map(|file| source(&format!("cli/src/{file}")))
         .concat();
     for (option, ..) in table::options() {

@@ -9,7 +9,7 @@ use retryrmq::{
     Strategy, format_duration,
 };
 
-use crate::{EVENTS, rows};
+use crate::{EVENTS, json_rows};
 
 /// The options of a consumer, in the same order everywhere, each with its default as text, which is empty if there is none, and with what it
 /// does.
@@ -123,7 +123,7 @@ pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
     Event::one_of_each()
         .iter()
         .map(|event| {
-            let fields = rows::of_event(event).into_iter();
+            let fields = json_rows::of_event(event).into_iter();
             let said = fields.filter_map(|(name, value)| value.map(|_| name));
             (event.name(), said.filter(|name| *name != "name").collect())
         })

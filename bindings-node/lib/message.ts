@@ -71,7 +71,7 @@ const MENDED = 32
 /** The body has its own buffer. */
 const OUTSIDE = 64
 
-// Where things are in a message; the picture is in bindings-common/src/layout.rs.
+// Where things are in a message; the picture is in bindings-common/src/message_codec.rs.
 const FLAGS = 4
 const TOKEN = 8
 const FIRST_FAILED_AT = 16

@@ -3,7 +3,7 @@
 use napi::{Env, bindgen_prelude::BufferSlice};
 use napi_derive::napi;
 use retryrmq::{Delivery, Message};
-use retryrmq_bindings::{layout, rows};
+use retryrmq_bindings::{json_rows, message_codec};
 
 use crate::errors::{Code, Result, thrown};
 
@@ -25,15 +25,15 @@ pub(crate) fn batch<'env>(
     deliveries: &[Delivery],
     may_park: impl Fn(&Message) -> bool,
 ) -> Result<Batch<'env>> {
-    buffers(env, layout::Batch::of(deliveries, LARGE, may_park))
+    buffers(env, message_codec::Batch::of(deliveries, LARGE, may_park))
 }
 
 /// A message that nobody settles.
 pub(crate) fn alone<'env>(env: &'env Env, message: &Message) -> Result<Batch<'env>> {
-    buffers(env, layout::Batch::alone(message, LARGE))
+    buffers(env, message_codec::Batch::alone(message, LARGE))
 }
 
-fn buffers<'env>(env: &'env Env, batch: layout::Batch<'_>) -> Result<Batch<'env>> {
+fn buffers<'env>(env: &'env Env, batch: message_codec::Batch<'_>) -> Result<Batch<'env>> {
     let bodies = batch.bodies.into_iter();
     Ok(Batch {
         messages: BufferSlice::copy_from(env, batch.bytes).map_err(failed)?,
@@ -46,8 +46,8 @@ fn buffers<'env>(env: &'env Env, batch: layout::Batch<'_>) -> Result<Batch<'env>
 /// The last failures that these headers tell of, oldest first, as an array of rows.
 #[napi(catch_unwind)]
 pub fn history(headers: &[u8]) -> Result<String> {
-    let history = layout::history(headers).map_err(thrown)?;
-    Ok(rows::history(&history))
+    let history = message_codec::history(headers).map_err(thrown)?;
+    Ok(json_rows::history(&history))
 }
 
 fn failed(error: napi::Error) -> napi::Error<Code> {

@@ -2,7 +2,7 @@
 
 use napi::Env;
 use napi_derive::napi;
-use retryrmq_bindings::rows;
+use retryrmq_bindings::json_rows;
 
 use crate::{
     bridge::Bridge,
@@ -125,6 +125,6 @@ impl Record {
     /// What is known of it, as a row.
     #[napi(catch_unwind)]
     pub fn row(&self) -> String {
-        rows::record(&self.inner)
+        json_rows::record(&self.inner)
     }
 }

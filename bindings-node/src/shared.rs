@@ -6,7 +6,7 @@ use napi::{
     Status,
     threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode},
 };
-use retryrmq_bindings::{Events, Questions, Refusal, Said, rows};
+use retryrmq_bindings::{Events, Questions, Refusal, Said, json_rows};
 use tokio::sync::oneshot;
 
 /// Wakes the environment's thread; does not keep it alive.
@@ -80,7 +80,7 @@ impl Shared {
     pub(crate) fn event(&self, subscription: f64, event: &retryrmq::Event) {
         let listener = subscription.to_bits();
         let has_room = self.lock().events.has_room(listener);
-        let row = has_room.then(|| rows::event(event));
+        let row = has_room.then(|| json_rows::event(event));
         self.tell(|waiting| waiting.events.put(listener, row));
     }
 

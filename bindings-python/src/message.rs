@@ -206,7 +206,7 @@ impl Message {
 
     /// The last failures, oldest first, as JSON.
     fn _history(&self) -> String {
-        retryrmq_bindings::rows::history(&self.inner.history())
+        retryrmq_bindings::json_rows::history(&self.inner.history())
     }
 
     /// The last failures, at most ten, oldest first.

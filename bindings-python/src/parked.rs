@@ -1,7 +1,7 @@
 //! Parked messages.
 
 use pyo3::{IntoPyObjectExt, PyRef, PyResult, Python, pyclass, pymethods};
-use retryrmq_bindings::rows;
+use retryrmq_bindings::json_rows;
 
 use crate::{
     live::{Alive, Kind, Own},
@@ -122,6 +122,6 @@ impl Record {
     /// What is known of it, as JSON.
     #[getter]
     fn row(&self) -> String {
-        rows::record(&self.inner)
+        json_rows::record(&self.inner)
     }
 }

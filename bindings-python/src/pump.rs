@@ -8,7 +8,7 @@ use std::{
 
 use pyo3::{Bound, PyResult, Python, pyclass, pymethods};
 use retryrmq::log_buffer;
-use retryrmq_bindings::{Events, rows};
+use retryrmq_bindings::{Events, json_rows};
 
 use crate::{
     logging,
@@ -47,7 +47,7 @@ impl Shared {
     /// Adds an event for a listener.
     pub(crate) fn told(&self, listener: u64, event: &retryrmq::Event) {
         let has_room = self.lock().events.has_room(listener);
-        let row = has_room.then(|| rows::event(event));
+        let row = has_room.then(|| json_rows::event(event));
         self.lock().events.put(listener, row);
         self.changed.notify_one();
     }

@@ -1,7 +1,7 @@
 //! Messages as bytes, as `layout.rs` of `bindings-common` has them. Go copies each message, so every body is inside.
 
 use retryrmq::{Delivery, Message};
-use retryrmq_bindings::layout::Batch;
+use retryrmq_bindings::message_codec::Batch;
 
 use crate::wire::Wire;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use retryrmq::log_buffer::{self, Level};
-use retryrmq_bindings::{Events, rows};
+use retryrmq_bindings::{Events, json_rows};
 
 use crate::logging::{self, Line};
 
@@ -75,7 +75,7 @@ pub(crate) fn finished(ticket: u64) {
 /// Hands over an event for a listener.
 pub(crate) fn told(listener: u64, event: &retryrmq::Event) {
     let has_room = waiting().events.has_room(listener);
-    let row = has_room.then(|| rows::event(event));
+    let row = has_room.then(|| json_rows::event(event));
     waiting().events.put(listener, row);
     CHANGED.notify_one();
 }

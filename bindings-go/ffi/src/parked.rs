@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::Record;
-use retryrmq_bindings::{layout, rows};
+use retryrmq_bindings::{json_rows, message_codec};
 
 use crate::{
     errors::Refusal,
@@ -90,7 +90,7 @@ struct Known {
 fn known(number: u64, record: &Record) -> Wire {
     let known = Known {
         number,
-        row: rows::record(record),
+        row: json_rows::record(record),
         message: message::alone(&record.message()),
     };
     let mut out = Vec::new();
@@ -207,5 +207,5 @@ impl Walk {
 /// The last failures that these headers tell of, oldest first, as an array of rows.
 #[uniffi::export]
 pub fn history(headers: Wire) -> Result<String, Refusal> {
-    Ok(rows::history(&layout::history(&headers)?))
+    Ok(json_rows::history(&message_codec::history(&headers)?))
 }
