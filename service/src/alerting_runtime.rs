@@ -18,8 +18,8 @@ use crate::{
     alerts::{self, BrokerMemory, Counts, Desk, Handle, Speaker},
     history::HISTORY_STREAM,
     intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
-    orphans::{self, Watch, WatchCounts},
     policy::Shelf,
+    queue_watch::{self, Watch, WatchCounts},
 };
 
 /// What the replicas report to each other.
@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sections {
     pub(crate) alerts: Option<alerts::Configuration>,
-    pub(crate) orphans: Option<orphans::Configuration>,
+    pub(crate) orphans: Option<queue_watch::Configuration>,
 }
 
 impl Sections {
@@ -199,7 +199,11 @@ impl Reporting {
         Ok(())
     }
 
-    fn watch(&self, client: &Client, watched: &orphans::Configuration) -> Result<Watch, String> {
+    fn watch(
+        &self,
+        client: &Client,
+        watched: &queue_watch::Configuration,
+    ) -> Result<Watch, String> {
         let Access {
             url,
             management,
@@ -222,7 +226,7 @@ impl Reporting {
                 .and_then(Management::new)
                 .map_err(|why| why.to_string())
         };
-        let management: Option<orphans::Api> = match listed {
+        let management: Option<queue_watch::Api> = match listed {
             true => Some(Box::new(api)),
             false => None,
         };

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     Health, Metrics,
-    page::{self, Page},
+    web::{self, Page},
 };
 
 /// As Prometheus wants it named.
@@ -33,7 +33,7 @@ pub(crate) async fn serve(listener: TcpListener, desk: Desk, page: Option<Page>)
         .route("/metrics", get(metrics))
         .with_state(desk);
     if let Some(page) = page {
-        pages = pages.merge(page::routes(page));
+        pages = pages.merge(web::routes(page));
     }
     let pages = pages.into_make_service_with_connect_info::<SocketAddr>();
     if let Err(error) = axum::serve(listener, pages).await {

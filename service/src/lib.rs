@@ -12,41 +12,41 @@
 //! Nothing is kept in memory that is not in RabbitMQ: a message stays unacknowledged in the intake until its copy is confirmed. So any
 //! number of services may run side by side, and the death of one costs nothing but a second copy of what it was in the middle of.
 
+mod alerting_runtime;
 pub mod alerts;
-mod beginning;
+mod config_duration;
 mod delayed;
-mod feed;
-mod happening;
+mod event_bus;
 mod health;
 pub mod history;
 mod http;
-mod https;
 mod intake;
 mod logging;
 mod metrics;
-pub mod orphans;
-pub mod page;
 mod policy;
+pub mod queue_watch;
 mod redaction;
-mod reporting;
 mod service;
+mod service_event;
 mod settings;
-mod span;
+mod startup;
 pub mod store;
+mod supervisor;
 mod systemd;
+mod tls;
 mod waiting;
-mod watchman;
+pub mod web;
 
-pub use feed::Feed;
-pub use happening::{Happening, Obituary, Retry, Trouble};
+pub use alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE};
+pub use config_duration::Span;
+pub use event_bus::Feed;
 pub use health::Health;
 pub use intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 pub use logging::{Form, start_logging};
 pub use metrics::Metrics;
 pub use policy::{Action, Book, PolicyFile, Reason, schema};
-pub use reporting::{REPORTS_QUEUE, STATE_QUEUE};
 pub use service::{Service, ServiceOptions};
+pub use service_event::{Happening, Obituary, Retry, Trouble};
 pub use settings::{Settings, first};
-pub use span::Span;
 pub use systemd::{tell_stopping, tell_systemd};
 pub use waiting::Waiting;

@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{Feed, reporting::Running};
+use crate::{Feed, alerting_runtime::Running};
 
 /// How many queues have numbers of their own; the others share one name. Otherwise queues with random names would fill the
 /// collector's memory.

@@ -12,16 +12,16 @@ use tracing::{info, warn};
 
 use crate::{
     Book, Feed, Health, Metrics,
-    beginning::begin,
+    alerting_runtime::{Access, Reporting, Running},
     delayed::Courier,
     history::History,
     http::{self, Desk},
     intake::{Clerk, Fate, HANDOVER_QUEUE, INTAKE_QUEUE, Keeper, Tide, plan},
-    page::Page,
     policy::{Shelf, read_book},
-    reporting::{Access, Reporting, Running},
+    startup::begin,
     store::{self, Store, redis::RedisStore},
-    watchman::watch_over,
+    supervisor::watch_over,
+    web::Page,
 };
 
 /// How often the exchange and the queues of the intake are looked for, and made where somebody deleted them: what dies meanwhile is

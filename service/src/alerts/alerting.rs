@@ -17,11 +17,11 @@ use tokio::{
 
 use super::{
     Configuration, Counts, GroupView, Memory, Silence, Speaker,
-    board::{Board, Shared},
+    notifier::Office,
     report::{Entry, Request},
-    reporter::Reporter,
+    report_publisher::Reporter,
     rule::Bench,
-    speaker::Office,
+    shared_state::{Board, Shared},
 };
 use crate::{Happening, Trouble};
 

@@ -333,7 +333,7 @@ mod tests {
                 examples += 1;
             }
             if let Some(orphans) = whole.get("orphans") {
-                let configuration: crate::orphans::Configuration =
+                let configuration: crate::queue_watch::Configuration =
                     orphans.clone().try_into().unwrap();
                 configuration.check().unwrap();
                 examples += 1;

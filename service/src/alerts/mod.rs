@@ -9,33 +9,33 @@
 //! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
 //! single active consumer. Whose turn it is there is the speaker. It keeps its state in a [`Memory`], so that another one goes on with it.
 
-mod board;
+mod alerting;
+mod business_hours;
 mod channels;
 mod configuration;
 mod counts;
-mod desk;
 mod engine;
-mod hours;
-mod memory;
-mod queue;
+mod notifier;
 mod report;
-mod reporter;
+mod report_publisher;
 mod rule;
+mod sanitize;
 mod severity;
+mod shared_state;
 mod silence;
-mod speaker;
-mod text;
+mod state_store;
+mod topology;
 
 use crate::Span;
 
+pub use alerting::{Desk, Handle};
+pub use business_hours::{Calendar, Day, Hours};
 pub use channels::{Alertmanager, Channel, Log, PagerDuty, Security, Slack, Smtp, Webhook};
 pub use configuration::Configuration;
 pub use counts::{ChannelCounts, Counts, GroupView};
-pub use desk::{Desk, Handle};
 pub use engine::{Kind, Notice};
-pub use hours::{Calendar, Day, Hours};
-pub use memory::{BrokerMemory, FileMemory, Memory};
+pub use notifier::Speaker;
 pub use rule::{Rule, Trigger};
 pub use severity::Severity;
 pub use silence::Silence;
-pub use speaker::Speaker;
+pub use state_store::{BrokerMemory, FileMemory, Memory};

@@ -22,11 +22,11 @@ use tokio::{
 
 use super::{
     Memory, Notice,
-    board::{Board, Shared},
     channels::{Done, Line, Patience, Worker},
     engine::{Engine, Input, Settings},
-    queue,
     report::Report,
+    shared_state::{Board, Shared},
+    topology,
 };
 
 /// Reports that wait for a speaker at most; then the oldest go. The speaker counts them.
@@ -90,7 +90,7 @@ impl Speaker {
                     ("x-overflow", Argument::Text("drop-head".to_owned())),
                     ("x-delivery-limit", Argument::Number(MOST_DELIVERIES)),
                 ];
-                queue::declare(&client, &queue, arguments).await?;
+                topology::declare(&client, &queue, arguments).await?;
                 let outlet = Outlet::Queue(client.clone(), queue.clone());
                 let intake = Intake::Queue {
                     client,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Severity, Silence, rule::Bench, text};
+use super::{Severity, Silence, rule::Bench, sanitize};
 use crate::Happening;
 
 /// Several things that happened, in one message.
@@ -87,20 +87,21 @@ impl Entry {
             Happening::Parked(death) => {
                 let verdict = bench.judge(death);
                 let at = death.at.and_then(|at| Timestamp::try_from(at).ok());
-                let optional =
-                    |value: &Option<String>| value.as_ref().map(|v| text::line(v, text::FIELD));
+                let optional = |value: &Option<String>| {
+                    value.as_ref().map(|v| sanitize::line(v, sanitize::FIELD))
+                };
                 Some(Self::Died(Death {
                     at: at.unwrap_or(now),
-                    queue: text::line(&death.queue, text::NAME),
-                    fingerprint: text::line(&death.fingerprint, text::NAME),
+                    queue: sanitize::line(&death.queue, sanitize::NAME),
+                    fingerprint: sanitize::line(&death.fingerprint, sanitize::NAME),
                     rule: verdict.rule,
                     severity: verdict.severity,
                     example: Example {
-                        reason: text::line(&death.reason, text::NAME),
-                        error: text::line(&death.error, text::ERROR),
-                        error_type: text::line(&death.error_type, text::FIELD),
-                        routing_key: text::line(&death.routing_key, text::NAME),
-                        exchange: text::line(&death.exchange, text::NAME),
+                        reason: sanitize::line(&death.reason, sanitize::NAME),
+                        error: sanitize::line(&death.error, sanitize::ERROR),
+                        error_type: sanitize::line(&death.error_type, sanitize::FIELD),
+                        routing_key: sanitize::line(&death.routing_key, sanitize::NAME),
+                        exchange: sanitize::line(&death.exchange, sanitize::NAME),
                         attempt: death.attempt,
                         message_id: optional(&death.message_id),
                         type_name: optional(&death.type_name),
@@ -111,10 +112,10 @@ impl Entry {
             Happening::Troubled(trouble) => {
                 let verdict = bench.judge_trouble(trouble);
                 Some(Self::Troubled(Ailment {
-                    vhost: text::line(&trouble.vhost, text::NAME),
-                    queue: text::line(&trouble.queue, text::NAME),
+                    vhost: sanitize::line(&trouble.vhost, sanitize::NAME),
+                    queue: sanitize::line(&trouble.queue, sanitize::NAME),
                     kind: trouble.kind.to_owned(),
-                    text: text::line(&trouble.text, text::ERROR),
+                    text: sanitize::line(&trouble.text, sanitize::ERROR),
                     resolved: trouble.resolved,
                     rule: verdict.rule,
                     severity: verdict.severity,

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
-    board::Shared,
+    notifier::Outlet,
     report::{Entry, Report},
-    speaker::Outlet,
+    shared_state::Shared,
 };
 
 /// Entries of one report.

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use retryrmq_operator::{
     condition::{Condition, Variables},
-    pattern::{glob, topic},
+    glob::{glob, topic},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Severity, text};
+use super::{Severity, sanitize};
 use crate::{Obituary, Trouble, redaction::Redaction};
 
 /// What makes people be told.
@@ -297,7 +297,7 @@ fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<Stri
         if let Some(value) = at {
             // A field below a secret one is as secret.
             let shown = match path.split('.').any(is_secret) {
-                true => text::HIDDEN.to_owned(),
+                true => sanitize::HIDDEN.to_owned(),
                 false => shown(value, redaction),
             };
             put(format!("body.{path}"), shown);
@@ -309,10 +309,10 @@ fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<Stri
                 continue;
             }
             let shown = match is_secret(name) {
-                true => text::HIDDEN.to_owned(),
+                true => sanitize::HIDDEN.to_owned(),
                 false => shown(value, redaction),
             };
-            put(format!("headers.{}", text::line(name, 100)), shown);
+            put(format!("headers.{}", sanitize::line(name, 100)), shown);
         }
     }
     fields
@@ -321,11 +321,11 @@ fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<Stri
 /// A value as text. What is secret within it stays so.
 fn shown(value: &Value, redaction: &Redaction) -> String {
     match value {
-        Value::String(value) => text::line(value, text::FIELD),
+        Value::String(value) => sanitize::line(value, sanitize::FIELD),
         value => {
             let mut value = value.clone();
             redaction.hide(&mut value);
-            text::line(&value.to_string(), text::FIELD)
+            sanitize::line(&value.to_string(), sanitize::FIELD)
         }
     }
 }

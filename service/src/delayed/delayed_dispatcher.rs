@@ -18,9 +18,9 @@ use tracing::{error, info, warn};
 
 use super::{
     Sections,
-    doors::{Doors, Entry},
-    order::{Arrival, Order, Outgoing, hop, order},
-    stamp::{Stamp, as_published, plain},
+    delay_headers::{Stamp, as_published, plain},
+    exchange_limiter::{Doors, Entry},
+    next_action::{Arrival, Order, Outgoing, hop, order},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{

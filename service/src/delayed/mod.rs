@@ -13,12 +13,12 @@
 //! each hop four fifths or more of the time are over.
 
 mod configuration;
-mod courier;
-mod doors;
-mod order;
-mod stamp;
+mod delay_headers;
+mod delayed_dispatcher;
+mod exchange_limiter;
+mod next_action;
 mod topology;
 
 pub(crate) use configuration::{Sections, check};
-pub(crate) use courier::Courier;
+pub(crate) use delayed_dispatcher::Courier;
 pub(crate) use topology::DELAYED_QUEUE;

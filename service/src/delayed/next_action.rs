@@ -6,7 +6,7 @@ use retryrmq::{BasicProperties, MAX_DELAY, rung, terminal_escape};
 
 use super::{
     Sections,
-    stamp::{Stamp, delay, take_off},
+    delay_headers::{Stamp, delay, take_off},
     topology::DELAYED_QUEUE,
 };
 

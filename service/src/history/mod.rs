@@ -12,7 +12,7 @@
 mod configuration;
 mod event;
 mod index;
-mod peers;
+mod policy_drift;
 mod recorder;
 
 use std::{
@@ -34,7 +34,7 @@ pub(crate) use event::{Deed, Event};
 pub(crate) use index::{Group, Index, Line, Minute};
 
 use crate::{Feed, policy::Shelf};
-use peers::Peers;
+use policy_drift::Peers;
 use recorder::Recorder;
 
 /// The stream, unless the policy file names another.
@@ -174,7 +174,7 @@ impl History {
             let events = [self.peers.says(&digest)];
             self.peers.compare();
             let said = recorder::publish(client, &self.configuration.stream, &events);
-            if let Ok(Err(why)) = timeout(peers::BEAT, said).await {
+            if let Ok(Err(why)) = timeout(policy_drift::BEAT, said).await {
                 debug!(
                     why,
                     "the others do not hear by which policy this service decides"
@@ -182,7 +182,7 @@ impl History {
             }
             tokio::select! {
                 Ok(()) = books.changed() => {}
-                () = sleep(peers::BEAT) => {}
+                () = sleep(policy_drift::BEAT) => {}
             }
         }
     }

@@ -4,8 +4,8 @@ use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_o
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 use crate::{
+    alerting_runtime::{REPORTS_QUEUE, STATE_QUEUE},
     delayed::DELAYED_QUEUE,
-    reporting::{REPORTS_QUEUE, STATE_QUEUE},
 };
 
 /// What a message in the intake is.

@@ -10,13 +10,13 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
-    hold::{Hold, Holds},
-    keeper::{Keeping, draft},
-    obituary::{Content, message_id, obituary, retry, traceparent},
-    patience::{Cause, Patience, Standing},
-    retriers::Retriers,
+    classify::{Verdict, judge, taken_over},
+    parked_event::{Content, message_id, obituary, retry, traceparent},
+    per_queue_limit::{Hold, Holds},
+    retrier_cache::Retriers,
+    retry_schedule::{Cause, Patience, Standing},
+    store_tasks::{Keeping, draft},
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
-    verdict::{Verdict, judge, taken_over},
 };
 use crate::{
     Action, Feed, Happening, Metrics, Reason,

@@ -6,23 +6,23 @@
 //!                                                  └─► held, tried again with growing pauses ─► too many: parked for the intake
 //! ```
 
-mod clerk;
-mod figures;
-mod hold;
-mod keeper;
-mod obituary;
-mod patience;
-mod retriers;
-mod returning;
+mod classify;
+mod dead_letter_handler;
+mod parked_event;
+mod per_queue_limit;
+mod retrier_cache;
+mod retry_schedule;
+mod store_metrics;
+mod store_publisher;
+mod store_tasks;
 mod topology;
-mod verdict;
-mod waits;
+mod wait_reason;
 
-pub(crate) use clerk::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
-pub(crate) use keeper::{Keeper, Keeping, original};
-pub(crate) use obituary::{tell_parked, value};
-pub(crate) use patience::{Cause, Patience, Standing};
-pub(crate) use retriers::Retriers;
+pub(crate) use dead_letter_handler::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
+pub(crate) use parked_event::{tell_parked, value};
+pub(crate) use retrier_cache::Retriers;
+pub(crate) use retry_schedule::{Cause, Patience, Standing};
+pub(crate) use store_tasks::{Keeper, Keeping, original};
 pub(crate) use topology::plan;
 pub use topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
-pub(crate) use waits::Waits;
+pub(crate) use wait_reason::Waits;

@@ -7,7 +7,7 @@ use retryrmq::{
     BasicProperties, Client, Failed, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{obituary::tell_parked, retriers::Retriers, waits::Waits};
+use super::{parked_event::tell_parked, retrier_cache::Retriers, wait_reason::Waits};
 use crate::{
     Feed, Metrics,
     delayed::DELAYED_QUEUE,

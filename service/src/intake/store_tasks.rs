@@ -18,11 +18,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{figures::Numbers, returning::Returning, waits::SAME_ATTEMPT};
+use super::{store_metrics::Numbers, store_publisher::Returning, wait_reason::SAME_ATTEMPT};
 use crate::{
     Feed, Health, Metrics,
     store::{Draft, Error, Kept, Result, Store, Ticker},
-    watchman::watch_over,
+    supervisor::watch_over,
 };
 
 /// Messages that are kept by one call.

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::{Settings, alerts, delayed, history, orphans, page, store::redis};
+use crate::{Settings, alerts, delayed, history, queue_watch, store::redis, web};
 
 /// The policy of a service: what becomes of the dead letters of each queue.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -23,8 +23,8 @@ pub struct PolicyFile {
     #[schemars(with = "Option<alerts::Configuration>")]
     pub(super) alerts: Option<Spanned<alerts::Configuration>>,
     /// Which queues are watched, and when people are told.
-    #[schemars(with = "Option<orphans::Configuration>")]
-    pub(super) orphans: Option<Spanned<orphans::Configuration>>,
+    #[schemars(with = "Option<queue_watch::Configuration>")]
+    pub(super) orphans: Option<Spanned<queue_watch::Configuration>>,
     /// Messages that are published with a delay (`x-delay`), by the exchange that publishers send them to.
     #[schemars(with = "Option<delayed::Sections>")]
     pub(super) delayed: Option<Spanned<delayed::Sections>>,
@@ -37,8 +37,8 @@ pub struct PolicyFile {
     pub(super) history: Option<Spanned<history::Configuration>>,
     /// Who may see the page, and do what there.
     #[serde(default)]
-    #[schemars(with = "page::Configuration")]
-    pub(super) page: Option<Spanned<page::Configuration>>,
+    #[schemars(with = "web::Configuration")]
+    pub(super) page: Option<Spanned<web::Configuration>>,
     /// Where messages wait. Chosen at the start: a change needs a restart.
     #[serde(default)]
     pub(super) store: StoreEntry,

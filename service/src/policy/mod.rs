@@ -6,12 +6,12 @@
 //! SIGHUP, other bytes ──► shelf ────────────┘   a broken file is refused, and the old book stays
 //! ```
 
-mod book;
+mod config_watcher;
 mod file;
-mod line;
-mod shelf;
+mod rule;
+mod service_config;
 
-pub use book::Book;
+pub(crate) use config_watcher::{Shelf, read_book};
 pub use file::{PolicyFile, Reason, schema};
-pub use line::Action;
-pub(crate) use shelf::{Shelf, read_book};
+pub use rule::Action;
+pub use service_config::Book;

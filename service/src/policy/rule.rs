@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use retryrmq::{Failure, Policy, Rule, types::FieldTable};
-use retryrmq_operator::pattern::glob;
+use retryrmq_operator::glob::glob;
 use serde_json::{Value, json};
 
 use super::file::{End, Reason, Reasons, RuleEntry};

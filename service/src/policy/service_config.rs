@@ -7,9 +7,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     file::{PolicyFile, Reason, Word},
-    line::{Action, Line},
+    rule::{Action, Line},
 };
-use crate::{Settings, alerts, delayed, history, page, reporting::Sections, store::redis};
+use crate::{Settings, alerting_runtime::Sections, alerts, delayed, history, store::redis, web};
 
 /// What becomes of each dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Book {
     delayed: delayed::Sections,
     settings: Settings,
     history: history::Configuration,
-    page: page::Configuration,
+    page: web::Configuration,
 }
 
 /// What was not a failure of a consumer is not retried unless somebody says so: a message that outlived its time would be late again, and
@@ -46,7 +46,7 @@ impl Default for Book {
             delayed: delayed::Sections::default(),
             settings: Settings::default(),
             history: history::Configuration::default(),
-            page: page::Configuration::default(),
+            page: web::Configuration::default(),
         }
     }
 }
@@ -176,7 +176,7 @@ impl Book {
 
     /// Who may see the page.
     #[must_use]
-    pub fn page(&self) -> &page::Configuration {
+    pub fn page(&self) -> &web::Configuration {
         &self.page
     }
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use reqwest::Url;
-use retryrmq_operator::pattern::glob;
+use retryrmq_operator::glob::glob;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ impl Configuration {
                 return Err("[orphans]: an address in `prometheus` is none; write it like \"http://node1:15692\"".to_owned());
             }
         }
-        crate::https::tls(self.ca.as_deref())
+        crate::tls::tls(self.ca.as_deref())
             .map(drop)
             .map_err(|why| format!("[orphans]: {why}"))
     }

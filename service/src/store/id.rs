@@ -5,7 +5,7 @@ use std::fmt;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::line::{Line, TAG_LETTERS};
+use super::destination::{Line, TAG_LETTERS};
 
 /// The bytes of the digest in an id.
 const DIGEST: usize = 16;

@@ -9,22 +9,22 @@
 //! A claim is a lease: whoever claims a message has it for some seconds, and if nothing more is heard of him the message is due
 //! again. So any number of replicas work on one store, none of them leads, and what one that died had in hand is lost to nobody.
 
-mod contract;
+mod codec;
+mod destination;
+mod due_dispatcher;
 mod error;
 mod id;
-mod kept;
-mod line;
-mod outlet;
 pub mod redis;
-mod ticker;
-mod wire;
+mod sink;
+mod stored_message;
+mod traits;
 
-pub use contract::{
-    Arrival, Cancelled, Claim, Due, Hold, Lease, Listed, Listing, Page, Place, Store, Wish,
-};
+pub use destination::Line;
+pub use due_dispatcher::{Figures, Ticker};
 pub use error::{Error, Result};
 pub use id::Id;
-pub use kept::{Draft, Kept};
-pub use line::Line;
-pub use outlet::{Outlet, Refusal, ToBroker};
-pub use ticker::{Figures, Ticker};
+pub use sink::{Outlet, Refusal, ToBroker};
+pub use stored_message::{Draft, Kept};
+pub use traits::{
+    Arrival, Cancelled, Claim, Due, Hold, Lease, Listed, Listing, Page, Place, Store, Wish,
+};

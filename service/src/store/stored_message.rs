@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::{BasicProperties, MAX_DELAY};
 
-use super::{Error, Id, Line, Result, wire};
+use super::{Error, Id, Line, Result, codec};
 
 /// The most bytes that AMQP has for the name of an exchange or queue.
 const LONGEST_NAME: usize = 255;
@@ -72,13 +72,13 @@ impl Kept {
                 draft.delay.as_secs()
             )));
         }
-        let properties = wire::properties(&draft.properties)?;
+        let properties = codec::properties(&draft.properties)?;
         let named_by = match &draft.named_by {
-            Some(named_by) => wire::properties(named_by)?,
+            Some(named_by) => codec::properties(named_by)?,
             None => properties.clone(),
         };
         let id = Id::of(&draft.exchange, &draft.routing_key, &named_by, &draft.body);
-        let head = wire::head(&draft, &properties);
+        let head = codec::head(&draft, &properties);
         let nonce: [u8; NONCE] = std::array::from_fn(|_| fastrand::u8(..));
         Ok(Self(Arc::new(Inner {
             id,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use retryrmq::{BasicProperties, terminal_escape, types::FieldTable};
 use retryrmq_operator::{
     decoding::{Decoded, Format, Hints, decode},
-    pattern::glob,
+    glob::glob,
 };
 use serde_json::Value;
 

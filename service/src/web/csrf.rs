@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::hmac;
 
-use super::person::cookie;
+use super::auth::cookie;
 
 /// A cookie that only this site's own requests carry (`SameSite=Strict`).
 pub(super) const COOKIE: &str = "retryrmq_form";

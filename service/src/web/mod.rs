@@ -8,16 +8,16 @@
 //!
 //! It is made on the server and needs no script. Whoever may not do something does not see its button, and is refused all the same.
 
+mod auth;
 mod body;
+mod chart;
 mod configuration;
-mod forgery;
+mod csrf;
 mod jobs;
-mod moment;
-mod notebook;
-mod person;
-mod plot;
+mod notes_cache;
+mod relative_time;
+mod request;
 mod view;
-mod visit;
 
 use std::sync::Arc;
 
@@ -29,10 +29,11 @@ use axum::{
 
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
-use notebook::Notebook;
+use notes_cache::Notebook;
 
 use crate::{
-    Book, Health, history::History, policy::Shelf, reporting::Running, store::redis::RedisStore,
+    Book, Health, alerting_runtime::Running, history::History, policy::Shelf,
+    store::redis::RedisStore,
 };
 
 /// What the page is made of.

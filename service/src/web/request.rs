@@ -11,9 +11,9 @@ use axum::{
 
 use super::{
     Page,
+    auth::{self, Entry, Person},
     configuration::Role,
-    forgery,
-    person::{self, Entry, Person},
+    csrf,
 };
 use crate::Book;
 
@@ -81,12 +81,12 @@ impl FromRequestParts<Page> for Visit {
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
         let door = Door::of(parts, page);
-        if parts.method == axum::http::Method::GET && forgery::is_followed(&parts.headers) {
+        if parts.method == axum::http::Method::GET && csrf::is_followed(&parts.headers) {
             return Err(door.once_more());
         }
         let peer = peer(parts);
         let book = page.book();
-        match person::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
+        match auth::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
             Entry::Known(person) => Ok(Self { person, book, door }),
             Entry::SignIn if parts.method == axum::http::Method::GET => {
                 Err(Redirect::to("/sign-in").into_response())
@@ -127,10 +127,10 @@ impl Door {
         let proxy = book.page().proxy.as_ref();
         let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer(parts)));
         let said = text("x-forwarded-host").filter(|_| is_proxied);
-        let cookie = person::cookie(&parts.headers, forgery::COOKIE);
+        let cookie = auth::cookie(&parts.headers, csrf::COOKIE);
         let cookie = match cookie.filter(|cookie| cookie.len() >= 32) {
             Some(cookie) => (cookie.to_owned(), false),
-            None => (forgery::new_cookie(), true),
+            None => (csrf::new_cookie(), true),
         };
         Self {
             host: said.or_else(|| text("host")).map(str::to_owned),
@@ -147,17 +147,17 @@ impl Door {
 
     /// Whether a form with this word is one of this page.
     pub(super) fn is_ours(&self, word: &str) -> bool {
-        forgery::is_ours(&self.headers, self.host.as_deref(), word)
+        csrf::is_ours(&self.headers, self.host.as_deref(), word)
     }
 
     /// Whether the page of another site has it asked for without a person's click, as an image or a frame does.
     pub(super) fn is_of_another_site(&self) -> bool {
-        forgery::is_of_another_site(&self.headers)
+        csrf::is_of_another_site(&self.headers)
     }
 
     /// The word of its forms.
     pub(super) fn word(&self) -> String {
-        forgery::word(&self.cookie.0)
+        csrf::word(&self.cookie.0)
     }
 
     /// A page, with what keeps it from being used by others.
@@ -189,7 +189,7 @@ impl Door {
             headers.insert(name, HeaderValue::from_static(value));
         }
         if let (cookie, true) = &self.cookie {
-            set_cookie(headers, &self.keep(forgery::COOKIE, cookie, None));
+            set_cookie(headers, &self.keep(csrf::COOKIE, cookie, None));
         }
     }
 

@@ -7,7 +7,7 @@ use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
     Trouble,
-    orphans::{Api, Configuration, Watch},
+    queue_watch::{Api, Configuration, Watch},
 };
 
 use crate::PATIENCE;

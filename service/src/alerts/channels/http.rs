@@ -12,10 +12,10 @@ use reqwest::{
 };
 
 use super::{
-    attempt::{Again, Refusal, Sent},
     secret::{self, Source},
+    send_result::{Again, Refusal, Sent},
 };
-use crate::{alerts::text, https::tls};
+use crate::{alerts::sanitize, tls::tls};
 
 /// Redirects, one after the other.
 const REDIRECTS: usize = 3;
@@ -170,7 +170,7 @@ async fn start_of(mut response: Response) -> String {
             break;
         }
     }
-    text::line(String::from_utf8_lossy(&bytes).trim(), text::FIELD)
+    sanitize::line(String::from_utf8_lossy(&bytes).trim(), sanitize::FIELD)
 }
 
 /// Where a redirect leads, when that is the same origin and the same request.
@@ -212,7 +212,7 @@ fn origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}"));
     let origin = format!("{}://{host}{}", url.scheme(), port.unwrap_or_default());
-    text::line(&origin, text::FIELD)
+    sanitize::line(&origin, sanitize::FIELD)
 }
 
 fn unreachable(url: &Url, error: reqwest::Error) -> String {
@@ -225,7 +225,7 @@ fn unreachable(url: &Url, error: reqwest::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    let cause = text::line(&cause.to_string(), text::FIELD);
+    let cause = sanitize::line(&cause.to_string(), sanitize::FIELD);
     format!("{} {what} ({cause})", origin(url))
 }
 

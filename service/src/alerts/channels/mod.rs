@@ -1,12 +1,12 @@
 //! Channels: the ways in which people are told.
 
 mod alertmanager;
-mod attempt;
-mod backlog;
 mod http;
 mod log;
 mod pagerduty;
+mod retry_queue;
 mod secret;
+mod send_result;
 mod signature;
 mod slack;
 mod smtp;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::attempt::Sent;
+use self::send_result::Sent;
 pub(super) use self::worker::{Done, Patience, Worker};
 pub use self::{
     alertmanager::Alertmanager,
@@ -29,7 +29,7 @@ pub use self::{
     smtp::{Security, Smtp},
     webhook::Webhook,
 };
-use super::{Notice, Severity, Span, text::HIDDEN};
+use super::{Notice, Severity, Span, sanitize::HIDDEN};
 
 /// A channel: which severities it takes, and exactly one way to tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

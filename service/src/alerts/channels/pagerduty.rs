@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, attempt::Refusal, http::Http, secret::Source};
-use crate::alerts::{Kind, Notice, Severity, Span, text};
+use super::{Sent, http::Http, secret::Source, send_result::Refusal};
+use crate::alerts::{Kind, Notice, Severity, Span, sanitize};
 
 /// Triggers and resolves incidents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ impl Posting {
 fn payload(notice: &Notice, key: &str) -> Value {
     let mut payload = json!({
         "routing_key": key,
-        "dedup_key": text::cut(&notice.page, KEY),
+        "dedup_key": sanitize::cut(&notice.page, KEY),
         "event_action": match notice.kind {
             Kind::Resolved => "resolve",
             Kind::Opened | Kind::Raised | Kind::Updated => "trigger",
@@ -84,7 +84,7 @@ fn payload(notice: &Notice, key: &str) -> Value {
     if notice.kind != Kind::Resolved {
         payload["client"] = json!("retryrmq");
         payload["payload"] = json!({
-            "summary": text::cut(&notice.summary, SUMMARY),
+            "summary": sanitize::cut(&notice.summary, SUMMARY),
             "source": notice.queue,
             "severity": match notice.severity {
                 Severity::Wake => "critical",

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Sent, http::Http, secret::Source};
-use crate::alerts::{Kind, Notice, Severity, Span, text};
+use crate::alerts::{Kind, Notice, Severity, Span, sanitize};
 
 /// Posts to a Slack channel by its incoming webhook, whose URL is a secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,7 +68,7 @@ fn payload(notice: &Notice) -> Value {
     let mut fields = Vec::new();
     let mut field = |name: &str, value: &str| {
         if !value.is_empty() && fields.len() < FIELDS {
-            let before = format!("*{}*\n", escape(&text::cut(name, 100)));
+            let before = format!("*{}*\n", escape(&sanitize::cut(name, 100)));
             let text = bounded(&before, value, "", FIELD);
             fields.push(json!({"type": "mrkdwn", "text": text}));
         }
@@ -105,7 +105,7 @@ fn payload(notice: &Notice) -> Value {
 fn bounded(before: &str, text: &str, after: &str, most: usize) -> String {
     let mut kept = text.chars().count();
     loop {
-        let shown = format!("{before}{}{after}", escape(&text::cut(text, kept)));
+        let shown = format!("{before}{}{after}", escape(&sanitize::cut(text, kept)));
         if shown.chars().count() <= most || kept == 0 {
             return shown;
         }

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Sent,
-    attempt::Refusal,
     secret::{self, Source},
+    send_result::Refusal,
 };
 use crate::{
-    alerts::{Notice, Severity, Span, text},
-    https::authorities,
+    alerts::{Notice, Severity, Span, sanitize},
+    tls::authorities,
 };
 
 /// How the connection to the mail server is secured.
@@ -106,9 +106,12 @@ impl Smtp {
             (None, Some(_)) => return Err("the password needs a `user`".to_owned()),
         };
         let mailbox = |address: &String| -> Result<Mailbox, String> {
-            address
-                .parse()
-                .map_err(|_| format!("`{}` is no mail address", text::line(address, text::FIELD)))
+            address.parse().map_err(|_| {
+                format!(
+                    "`{}` is no mail address",
+                    sanitize::line(address, sanitize::FIELD)
+                )
+            })
         };
         if self.to.is_empty() {
             return Err("`to` names nobody".to_owned());
@@ -180,7 +183,7 @@ impl Posting {
         match tokio::time::timeout(self.timeout * 2, sending.send(message)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
-                let cause = text::line(&error.to_string(), text::FIELD);
+                let cause = sanitize::line(&error.to_string(), sanitize::FIELD);
                 let why = format!("the mail server {} refuses or fails: {cause}", self.host);
                 let why = secret::hide(&why, &[&hidden]);
                 match error.is_permanent() {
@@ -201,7 +204,7 @@ impl Posting {
         let thread = format!("<{}@{host}>", ascii(&notice.page));
         let mut message = Message::builder()
             .from(self.from.clone())
-            .subject(text::line(&subject, SUBJECT))
+            .subject(sanitize::line(&subject, SUBJECT))
             .message_id(Some(format!(
                 "<{}.{}@{host}>",
                 ascii(&notice.page),

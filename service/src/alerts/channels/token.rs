@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 
-use super::{attempt::Refusal, secret::Source};
+use super::{secret::Source, send_result::Refusal};
 
 /// Where the token is, if there is one.
 #[derive(Debug)]

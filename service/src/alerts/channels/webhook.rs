@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Sent, attempt::Refusal, http::Http, secret::Source, signature, token::Token};
+use super::{Sent, http::Http, secret::Source, send_result::Refusal, signature, token::Token};
 use crate::alerts::{Notice, Span};
 
 /// Posts each notice as JSON.

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Line, attempt::Again, backlog::Backlog};
+use super::{Line, retry_queue::Backlog, send_result::Again};
 use crate::alerts::{ChannelCounts, Notice};
 
 /// Notices that wait for one channel, and as many that were not looked at yet. The outbox of the engine holds as many.

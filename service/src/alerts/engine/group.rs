@@ -10,7 +10,7 @@ use super::{
     notice::{Kind, Notice},
     rate::Rate,
 };
-use crate::alerts::{Severity, report::Example, rule::Trigger, silence::Heard, text};
+use crate::alerts::{Severity, report::Example, rule::Trigger, sanitize, silence::Heard};
 
 /// What a group is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ impl Group {
                 )
             }
         };
-        let subject = text::cut(&subject, 300);
+        let subject = sanitize::cut(&subject, 300);
         let parked = match self.count {
             1 => "1 message".to_owned(),
             count => format!("{count} messages"),

@@ -8,8 +8,8 @@
 //! ```
 
 mod group;
+mod incidents;
 mod notice;
-mod pages;
 #[cfg(test)]
 mod properties;
 mod rate;

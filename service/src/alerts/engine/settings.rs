@@ -7,7 +7,7 @@ use std::{
 
 use crate::alerts::{
     Severity, Silence,
-    hours::Calendar,
+    business_hours::Calendar,
     rule::{Rule, Trigger},
 };
 

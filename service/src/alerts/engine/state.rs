@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{group::Group, notice::Notice};
-use crate::alerts::{Silence, text};
+use crate::alerts::{Silence, sanitize};
 
 /// Characters of a text where there is no room for more.
 const SHORT: usize = 100;
@@ -91,7 +91,7 @@ impl State {
                         &mut example.routing_key,
                         &mut example.exchange,
                     ] {
-                        *field = text::cut(field, SHORT);
+                        *field = sanitize::cut(field, SHORT);
                     }
                 }
                 for Pending { notice, .. } in outbox.iter_mut() {
@@ -101,7 +101,7 @@ impl State {
                         &mut notice.error_type,
                         &mut notice.routing_key,
                     ] {
-                        *field = text::cut(field, SHORT);
+                        *field = sanitize::cut(field, SHORT);
                     }
                 }
             }

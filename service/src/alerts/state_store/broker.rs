@@ -11,7 +11,7 @@ use retryrmq::{Argument, Client, Publish, Status};
 use tokio::{sync::Mutex, time::timeout};
 
 use super::Memory;
-use crate::alerts::queue;
+use crate::alerts::topology;
 
 /// How long a state that was saved once may be on its way back from a reader that died.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ impl BrokerMemory {
             ("x-delivery-limit", Argument::Number(1_000_000_000)),
             ("x-overflow", Argument::Text("drop-head".to_owned())),
         ];
-        queue::declare(&self.client, &self.queue, arguments).await
+        topology::declare(&self.client, &self.queue, arguments).await
     }
 
     async fn read(&self) -> Result<Option<Vec<u8>>, String> {

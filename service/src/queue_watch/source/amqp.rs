@@ -2,10 +2,10 @@
 
 use retryrmq::Client;
 
-use crate::orphans::{Sight, Snapshot};
+use crate::queue_watch::{Sight, Snapshot};
 
 /// Asks for these queues, passively. One that this user may not ask for, or that belongs to another connection, is left out.
-pub(in crate::orphans) async fn ask(
+pub(in crate::queue_watch) async fn ask(
     client: &Client,
     queues: &[String],
 ) -> Result<Snapshot, String> {

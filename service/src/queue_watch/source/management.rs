@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Management, QueueKind};
 
-use crate::orphans::{Sight, Snapshot};
+use crate::queue_watch::{Sight, Snapshot};
 
 /// Exchanges that are asked for their bindings, one request each. Of more it is not known what is bound.
 const MOST_EXCHANGES: usize = 200;
 
 /// Lists all queues. Where it is not known who consumes, [`Sight::consumers`] is [`None`].
-pub(in crate::orphans) async fn list(
+pub(in crate::queue_watch) async fn list(
     management: &Management,
     vhost: &str,
 ) -> Result<Snapshot, String> {

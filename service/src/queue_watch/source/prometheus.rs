@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use reqwest::{Client, Url, redirect::Policy};
 
 use crate::{
-    https::tls,
-    orphans::{Sight, Snapshot},
+    queue_watch::{Sight, Snapshot},
+    tls::tls,
 };
 
 /// The largest answer of a node.
@@ -23,13 +23,13 @@ const FAMILIES: [&str; 4] = [
 
 /// The nodes of a cluster.
 #[derive(Debug)]
-pub(in crate::orphans) struct Prometheus {
+pub(in crate::queue_watch) struct Prometheus {
     client: Client,
     nodes: Vec<Url>,
 }
 
 impl Prometheus {
-    pub(in crate::orphans) fn new(nodes: &[String], ca: Option<&Path>) -> Result<Self, String> {
+    pub(in crate::queue_watch) fn new(nodes: &[String], ca: Option<&Path>) -> Result<Self, String> {
         let client = Client::builder()
             .user_agent(concat!("retryrmq-serve/", env!("CARGO_PKG_VERSION")))
             .tls_backend_preconfigured(tls(ca)?)
@@ -58,7 +58,7 @@ impl Prometheus {
     ///
     /// # Errors
     /// No node answers.
-    pub(in crate::orphans) async fn list(&self, vhost: &str) -> Result<Snapshot, String> {
+    pub(in crate::queue_watch) async fn list(&self, vhost: &str) -> Result<Snapshot, String> {
         let answers = self.nodes.iter().map(|node| self.ask(node));
         let answers = futures_util::future::join_all(answers).await;
         let mut counted = BTreeMap::new();

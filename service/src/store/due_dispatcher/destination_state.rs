@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::plan::{self, Load, Span, Stance, Standing};
+use super::scheduling::{self, Load, Span, Stance, Standing};
 use crate::store::{Hold, Line};
 
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl State {
     }
 
     fn stance(&self, line: &Line, left: Load, now: Instant) -> Stance {
-        plan::stance(Standing {
+        scheduling::stance(Standing {
             span: match line.exchange() {
                 Some(_) => Span::Lane,
                 None => Span::Target,
@@ -124,7 +124,7 @@ impl Lines {
         let state = state.or_insert_with(|| State::begun(now));
         if state.held_until <= now {
             state.failures = state.failures.saturating_add(1);
-            state.held_until = now + plan::pause(state.failures);
+            state.held_until = now + scheduling::pause(state.failures);
         }
         state.held_until - now
     }
@@ -135,7 +135,7 @@ impl Lines {
             !state.sum.is_done() || now.saturating_duration_since(state.held_until) < FORGOTTEN
         });
         let full = self.exchanges.iter().flat_map(|(exchange, sum)| {
-            let stance = plan::stance(Standing {
+            let stance = scheduling::stance(Standing {
                 in_hand: sum.in_hand,
                 left,
                 quiet_for: sum.quiet_for(now),
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn all() -> Load {
-        plan::left(Load::default())
+        scheduling::left(Load::default())
     }
 
     fn line() -> Line {
@@ -188,12 +188,12 @@ mod tests {
             lines.begin(line(), 0, now);
         }
         let pauses: Vec<_> = (0..10).map(|_| lines.fail(&line(), 0, now)).collect();
-        assert_eq!(pauses, vec![plan::pause(1); 10]);
-        assert_eq!(lines.holds(all(), now)[0].pause, Some(plan::pause(1)));
-        let later = now + plan::pause(1);
+        assert_eq!(pauses, vec![scheduling::pause(1); 10]);
+        assert_eq!(lines.holds(all(), now)[0].pause, Some(scheduling::pause(1)));
+        let later = now + scheduling::pause(1);
         assert!(lines.holds(all(), later).is_empty(), "it is tried again");
         lines.begin(line(), 0, later);
-        assert_eq!(lines.fail(&line(), 0, later), plan::pause(2));
+        assert_eq!(lines.fail(&line(), 0, later), scheduling::pause(2));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         lines.begin(other.clone(), 0, now);
         let holds = lines.holds(all(), now);
         assert!(matches!(&holds[..], [hold] if hold.line == line()));
-        let later = now + plan::pause(1);
+        let later = now + scheduling::pause(1);
         lines.begin(line(), 0, later);
         lines.end(&line(), 0, true, later);
         lines.end(&other, 0, true, later);
@@ -219,7 +219,7 @@ mod tests {
             lines.begin(line(), 0, now);
         }
         assert_eq!(lines.holds(all(), now)[0].pause, None);
-        let later = now + plan::STUCK;
+        let later = now + scheduling::STUCK;
         assert!(lines.holds(all(), later)[0].pause.is_some());
         lines.end(&line(), 0, true, later);
         assert_eq!(lines.holds(all(), later)[0].pause, None);
@@ -250,7 +250,7 @@ mod tests {
         // Also a routing key that nobody has asked for yet; as long as it moves it is passed over, and then held.
         let other = of(5_000);
         assert_eq!(is_held(&mut lines, &other, now).unwrap().pause, None);
-        let later = now + plan::STUCK;
+        let later = now + scheduling::STUCK;
         let held = is_held(&mut lines, &other, later).unwrap();
         assert!(held.pause.is_some());
         assert!(is_held(&mut lines, &line(), later).is_none());

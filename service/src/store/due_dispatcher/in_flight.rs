@@ -10,9 +10,9 @@ use tracing::{debug, error, warn};
 
 use super::{
     AWAY,
+    destination_state::Lines,
     figures::{Figures, add},
-    lines::Lines,
-    plan::{self, Load, Sleep},
+    scheduling::{self, Load, Sleep},
 };
 use crate::store::{Due, Id, Lease, Line, Outlet, Refusal, Result, Store, Wish};
 
@@ -165,7 +165,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         let old: Vec<_> = self
             .flights
             .iter()
-            .filter(|(_, flight)| plan::is_to_extend(now - flight.since, self.lease))
+            .filter(|(_, flight)| scheduling::is_to_extend(now - flight.since, self.lease))
             .map(|(task, flight)| (*task, flight.lease.clone()))
             .collect();
         for part in old.chunks(MANY) {
@@ -191,11 +191,11 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         if now < self.broker_away_until {
             return Ok(Sleep::UntilDone(self.broker_away_until - now));
         }
-        let left = plan::left(Load {
+        let left = scheduling::left(Load {
             messages: self.flights.len(),
             bytes: self.bytes,
         });
-        let Some((limit, bytes)) = plan::room(left) else {
+        let Some((limit, bytes)) = scheduling::room(left) else {
             return Ok(Sleep::UntilDone(AWAY));
         };
         let holds = self.lines.holds(left, now);
@@ -217,7 +217,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             error!(id = %lease.id, why, "a message in the store cannot be read; it stays there");
             self.back.push((lease, UNREADABLE));
         }
-        Ok(plan::sleep(claimed, claim.next, passed))
+        Ok(scheduling::sleep(claimed, claim.next, passed))
     }
 
     fn begin(&mut self, due: Due, claimed: Instant) {
@@ -271,7 +271,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                 Some(ended) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => {
                     self.note(ended);
                     // More will be done in a moment, and one call serves all of them.
-                    let soon = Instant::now() + plan::together(rest);
+                    let soon = Instant::now() + scheduling::together(rest);
                     if !away && time.deadline() > soon {
                         time.as_mut().reset(soon);
                     }

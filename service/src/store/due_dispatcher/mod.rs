@@ -3,18 +3,18 @@
 //! It claims what is due, hands each message to the [`Outlet`], and deletes it once that has succeeded. Then it sleeps until the store
 //! says that the next one is due. It goes by the store's time and by time that has passed, never by the clock of this machine.
 
-mod desk;
+mod destination_state;
 mod figures;
-mod lines;
-mod plan;
+mod in_flight;
+mod scheduling;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use self::desk::Desk;
 pub use self::figures::Figures;
+use self::in_flight::Desk;
 use super::{Outlet, Store};
 
 /// The longest sleep: as late a message may be that another replica keeps, and then dies before it brings it back itself.
@@ -77,7 +77,7 @@ impl<S: Store, O: Outlet> Ticker<S, O> {
                     if !std::mem::replace(&mut away, true) {
                         warn!(%why, "the store does not answer; what is due comes later");
                     }
-                    plan::Sleep::For(AWAY)
+                    scheduling::Sleep::For(AWAY)
                 }
             };
             tokio::select! {

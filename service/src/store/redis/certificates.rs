@@ -6,7 +6,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use retryrmq::secret_file;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-use super::{configuration::Tls, fault};
+use super::{configuration::Tls, failure};
 use crate::store::{Error, Result};
 
 /// What is in the files now: they are renewed.
@@ -40,7 +40,7 @@ async fn pem(
 ) -> Result<Vec<u8>> {
     let read = secret_file::read_certificates(file, patience).await;
     let bytes =
-        read.map_err(|why| fault::unread(&format!("a {what} of [store.redis.tls]"), file, &why))?;
+        read.map_err(|why| failure::unread(&format!("a {what} of [store.redis.tls]"), file, &why))?;
     if holds(&bytes) {
         return Ok(bytes);
     }

@@ -6,7 +6,7 @@ use redis::{
     ProtocolVersion, RedisConnectionInfo, Value, aio::MultiplexedConnection,
 };
 
-use super::{certificates, configuration::Configuration, fault, fitness};
+use super::{certificates, configuration::Configuration, failure, server_check};
 use crate::store::{Error, Result};
 
 /// Whom to log in at.
@@ -71,7 +71,7 @@ pub(super) async fn open(
             .and_then(|to| Client::build_with_tls(to.set_redis_settings(settings), certificates))
         }
     }
-    .map_err(|why| fault::connecting(&address, &why))?;
+    .map_err(|why| failure::connecting(&address, &why))?;
     // `WAITAOF` and `WAIT` may each take as long as they are told to.
     let answers = configuration.timeout * 3;
     let settings = AsyncConnectionConfig::new()
@@ -82,7 +82,7 @@ pub(super) async fn open(
     let open = tokio::time::timeout(answers, connecting)
         .await
         .map_err(|_| Error::Away(format!("Redis at {address} does not answer")))?
-        .map_err(|why| fault::connecting(&address, &why))?;
+        .map_err(|why| failure::connecting(&address, &why))?;
     Ok(Connection { open, address })
 }
 
@@ -106,14 +106,14 @@ impl Connection {
             .send_packed_commands(commands, 0, count)
             .await
             .map_err(|why| Lost {
-                error: fault::lost(&self.address, &why),
+                error: failure::lost(&self.address, &why),
                 closed: why.is_connection_dropped(),
             })?;
         if answers.len() == count {
             Ok(answers)
         } else {
             Err(Lost {
-                error: fault::unexpected(&self.address),
+                error: failure::unexpected(&self.address),
                 closed: false,
             })
         }
@@ -126,16 +126,16 @@ impl Connection {
         let answers = self.ask_all(&commands).await;
         let answers = answers.map_err(|lost| lost.error)?;
         match answers.into_iter().next() {
-            Some(Value::ServerError(why)) => Err(fault::refused(&self.address, &why)),
+            Some(Value::ServerError(why)) => Err(failure::refused(&self.address, &why)),
             Some(value) => Ok(value),
-            None => Err(fault::unexpected(&self.address)),
+            None => Err(failure::unexpected(&self.address)),
         }
     }
 
     /// Makes sure that the server is a master that loses nothing.
     pub(super) async fn prove(&self, configuration: &Configuration) -> Result<()> {
-        let answers = self.ask_all(&fitness::questions()).await;
+        let answers = self.ask_all(&server_check::questions()).await;
         let answers = answers.map_err(|lost| lost.error)?;
-        fitness::judge(configuration, &self.address, answers)
+        server_check::judge(configuration, &self.address, answers)
     }
 }

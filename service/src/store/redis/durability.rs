@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::{configuration::Configuration, fault};
+use super::{configuration::Configuration, failure};
 use crate::store::{Error, Result};
 
 /// What is waited for after a write, and what has to come of it.
@@ -61,18 +61,18 @@ impl Durability {
         };
         for answer in answers {
             let wrong = match answer {
-                Value::ServerError(why) => Some(fault::refused(address, why)),
+                Value::ServerError(why) => Some(failure::refused(address, why)),
                 // WAITAOF
                 Value::Array(counts) => match counts[..] {
                     [Value::Int(local), Value::Int(replicas)] => {
                         less(local, self.local.into(), "disks of the master")
                             .or_else(|| less(replicas, self.synced_replicas(), "disks of replicas"))
                     }
-                    _ => Some(fault::unexpected(address)),
+                    _ => Some(failure::unexpected(address)),
                 },
                 // WAIT
                 Value::Int(replicas) => less(*replicas, self.replicas, "replicas"),
-                _ => Some(fault::unexpected(address)),
+                _ => Some(failure::unexpected(address)),
             };
             if let Some(wrong) = wrong {
                 return Err(wrong);

@@ -14,13 +14,13 @@ mod certificates;
 mod configuration;
 mod connection;
 mod durability;
-mod fault;
-mod fitness;
-mod place;
+mod failure;
 mod pool;
 mod reply;
 mod scripts;
 mod secret;
+mod server_check;
+mod slot_lookup;
 
 use std::{fmt, time::Duration};
 
@@ -32,7 +32,7 @@ pub use configuration::{Configuration, Mode, Tls};
 use self::{durability::Durability, pool::Pool, reply::Reply, scripts::Script};
 use super::{
     Arrival, Cancelled, Claim, Hold, Id, Kept, Lease, Line, Listed, Listing, Page, Result, Store,
-    Wish, ticker::IDLE, wire::milliseconds,
+    Wish, codec::milliseconds, due_dispatcher::IDLE,
 };
 
 /// Messages that one script keeps.
@@ -148,7 +148,7 @@ impl RedisStore {
         if arrivals.len() == batch.len() {
             Ok(arrivals)
         } else {
-            Err(fault::unexpected(&address))
+            Err(failure::unexpected(&address))
         }
     }
 

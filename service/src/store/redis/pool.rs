@@ -8,7 +8,9 @@ use std::sync::{
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{configuration::Configuration, connection::Connection, fault, place, reply::Reply};
+use super::{
+    configuration::Configuration, connection::Connection, failure, reply::Reply, slot_lookup,
+};
 use crate::store::{Error, Result};
 
 pub(super) struct Pool {
@@ -64,7 +66,7 @@ impl Pool {
                 }
             }
         }
-        let connection = place::reach(&self.configuration, &self.key).await?;
+        let connection = slot_lookup::reach(&self.configuration, &self.key).await?;
         let answers = connection.ask_all(commands).await;
         let answers = answers.map_err(|lost| lost.error)?;
         self.judged(connection, answers, since)
@@ -79,7 +81,7 @@ impl Pool {
     ) -> Result<(String, Vec<Value>)> {
         let address = connection.address().to_owned();
         let refused = answers.iter().find_map(|answer| match answer {
-            Value::ServerError(why) => Some(fault::refused(&address, why)),
+            Value::ServerError(why) => Some(failure::refused(&address, why)),
             _ => None,
         });
         match refused {
@@ -105,10 +107,10 @@ impl Pool {
         let proven = match idle {
             Some(connection) => match connection.prove(&self.configuration).await {
                 Ok(()) => Ok(connection),
-                Err(Error::Away(_)) => place::reach(&self.configuration, &self.key).await,
+                Err(Error::Away(_)) => slot_lookup::reach(&self.configuration, &self.key).await,
                 Err(why) => Err(why),
             },
-            None => place::reach(&self.configuration, &self.key).await,
+            None => slot_lookup::reach(&self.configuration, &self.key).await,
         };
         match proven {
             Ok(connection) => {
@@ -148,7 +150,7 @@ impl Pool {
         let (address, answers) = self.ask_all(&commands, repeatable).await?;
         match answers.into_iter().next() {
             Some(answer) => Reply::new(&address, answer),
-            None => Err(fault::unexpected(&address)),
+            None => Err(failure::unexpected(&address)),
         }
     }
 }

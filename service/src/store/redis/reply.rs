@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, Value, from_redis_value};
 
-use super::fault;
+use super::failure;
 use crate::store::{
-    Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Place, Result, wire,
+    Cancelled, Claim, Due, Error, Id, Kept, Lease, Line, Listed, Listing, Place, Result, codec,
 };
 
 /// The answer of a script, and whose it is.
@@ -18,7 +18,7 @@ pub(super) struct Reply {
 impl Reply {
     pub(super) fn new(address: &str, value: Value) -> Result<Self> {
         match value {
-            Value::ServerError(why) => Err(fault::refused(address, &why)),
+            Value::ServerError(why) => Err(failure::refused(address, &why)),
             value => Ok(Self {
                 address: address.to_owned(),
                 value,
@@ -32,7 +32,7 @@ impl Reply {
                 address: self.address,
                 values: values.into_iter(),
             }),
-            _ => Err(fault::unexpected(&self.address)),
+            _ => Err(failure::unexpected(&self.address)),
         }
     }
 
@@ -46,7 +46,7 @@ impl Reply {
     }
 
     pub(super) fn flags_of(self, count: usize) -> Result<Vec<bool>> {
-        let odd = fault::unexpected(&self.address);
+        let odd = failure::unexpected(&self.address);
         let flags = self.flags()?;
         if flags.len() == count {
             Ok(flags)
@@ -82,7 +82,7 @@ impl Reply {
                 id: items.id(&name)?,
                 token: token.clone(),
             };
-            match wire::read(&bytes) {
+            match codec::read(&bytes) {
                 Ok(draft) => claim.due.push(Due {
                     message: Kept::restored(lease.id.clone(), draft),
                     lease,
@@ -124,7 +124,7 @@ impl Reply {
             Value::Int(0) => Ok(Cancelled::Unknown),
             Value::Int(1) => Ok(Cancelled::Done),
             Value::Int(2) => Ok(Cancelled::TooLate),
-            _ => Err(fault::unexpected(&self.address)),
+            _ => Err(failure::unexpected(&self.address)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Reply {
         let mut counts = Vec::new();
         while !items.is_empty() {
             let (key, count): (String, u64) = (items.next()?, items.next()?);
-            let line = Line::from_key(&key).ok_or_else(|| fault::unexpected(&items.address))?;
+            let line = Line::from_key(&key).ok_or_else(|| failure::unexpected(&items.address))?;
             counts.push((line, count));
         }
         counts.sort();
@@ -155,7 +155,7 @@ impl Items {
         self.values
             .next()
             .and_then(|value| from_redis_value(value).ok())
-            .ok_or_else(|| fault::unexpected(&self.address))
+            .ok_or_else(|| failure::unexpected(&self.address))
     }
 
     fn id(&self, name: &str) -> Result<Id> {
@@ -174,7 +174,7 @@ impl Items {
         let (due, body_size) = (self.next()?, self.next()?);
         let bytes: Vec<u8> = self.next()?;
         let id = self.id(&name)?;
-        let Ok(draft) = wire::read(&bytes) else {
+        let Ok(draft) = codec::read(&bytes) else {
             return Ok(None);
         };
         Ok(Some(Listed {

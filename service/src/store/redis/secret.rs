@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use redis::RedisConnectionInfo;
 use retryrmq::secret_file;
 
-use super::fault;
+use super::failure;
 use crate::store::{Error, Result};
 
 /// Where a login comes from.
@@ -53,7 +53,7 @@ impl Secret<'_> {
 async fn first_line(file: &Path, patience: Duration) -> Result<String> {
     let text = secret_file::read(file, patience)
         .await
-        .map_err(|why| fault::unread("the password of Redis", file, &why))?;
+        .map_err(|why| failure::unread("the password of Redis", file, &why))?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 

@@ -3,7 +3,7 @@
 
 use redis::{Pipeline, Value, from_redis_value};
 
-use super::{configuration::Configuration, fault};
+use super::{configuration::Configuration, failure};
 use crate::store::{Error, Result};
 
 /// The oldest version that has `WAITAOF`.
@@ -36,16 +36,16 @@ pub(super) fn judge(
 ) -> Result<()> {
     let mut answers = answers.into_iter();
     let info: String = match answers.next() {
-        Some(Value::ServerError(why)) => return Err(fault::refused(address, &why)),
-        Some(value) => from_redis_value(value).map_err(|_| fault::unexpected(address))?,
-        None => return Err(fault::unexpected(address)),
+        Some(Value::ServerError(why)) => return Err(failure::refused(address, &why)),
+        Some(value) => from_redis_value(value).map_err(|_| failure::unexpected(address))?,
+        None => return Err(failure::unexpected(address)),
     };
     let sync = match answers.next() {
         // Forbidden, or unknown.
         None | Some(Value::ServerError(_)) => None,
         Some(value) => {
             let pair: Vec<String> =
-                from_redis_value(value).map_err(|_| fault::unexpected(address))?;
+                from_redis_value(value).map_err(|_| failure::unexpected(address))?;
             pair.into_iter().nth(1)
         }
     };

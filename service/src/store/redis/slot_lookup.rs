@@ -6,7 +6,7 @@ use redis::{Value, from_redis_value};
 use super::{
     configuration::{Configuration, Mode},
     connection::{Connection, Login, open},
-    fault,
+    failure,
 };
 use crate::store::{Error, Result};
 
@@ -103,7 +103,7 @@ fn owner(slots: &Value, slot: u64) -> Option<(String, u16)> {
 }
 
 fn read<T: redis::FromRedisValue>(from: &Connection, value: Value) -> Result<T> {
-    from_redis_value(value).map_err(|_| fault::unexpected(from.address()))
+    from_redis_value(value).map_err(|_| failure::unexpected(from.address()))
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use super::{Job, Outcome, Work};
 use crate::{
     Book,
+    alerting_runtime::Running,
     history::{Deed, Event, History},
-    page::body::{Masks, Wardrobe},
-    reporting::Running,
+    web::body::{Masks, Wardrobe},
 };
 
 /// As many copies are on their way at a time.

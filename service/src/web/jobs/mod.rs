@@ -4,7 +4,7 @@
 //! writes into the history before the message leaves.
 
 mod job;
-mod walk;
+mod job_runner;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -20,9 +20,9 @@ use tokio::{
 use tracing::{info, warn};
 
 pub(super) use job::{Job, Outcome, Progress, Work};
-use walk::Walk;
+use job_runner::Walk;
 
-use crate::{Book, history::History, reporting::Running};
+use crate::{Book, alerting_runtime::Running, history::History};
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;
@@ -173,7 +173,7 @@ impl Jobs {
             let ends = jobs.ends.subscribe();
             let goes_on = || Instant::now() < until && !*ends.borrow();
             match goes_on() {
-                true => walk::find(&client, &queue, &mark, goes_on).await,
+                true => job_runner::find(&client, &queue, &mark, goes_on).await,
                 false => Ok(None),
             }
         });

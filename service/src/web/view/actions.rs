@@ -16,9 +16,9 @@ use super::{
     super::{
         Page,
         jobs::{Job, Outcome, Progress, Work, marks},
-        moment::Moment,
-        notebook::sentence,
-        visit::{Frame, Visit},
+        notes_cache::sentence,
+        relative_time::Moment,
+        request::{Frame, Visit},
     },
     Row,
 };

@@ -15,10 +15,10 @@ use retryrmq_operator::note::Notes;
 use super::{
     super::{
         Page,
-        moment::Moment,
-        notebook::sentence,
-        plot::Plot,
-        visit::{Frame, Visit},
+        chart::Plot,
+        notes_cache::sentence,
+        relative_time::Moment,
+        request::{Frame, Visit},
     },
     Row,
 };

@@ -13,8 +13,8 @@ use super::super::{
     Page,
     body::{Masks, Shown},
     jobs::marks,
-    moment::Moment,
-    visit::{Frame, Visit},
+    relative_time::Moment,
+    request::{Frame, Visit},
 };
 
 #[derive(Template)]

@@ -1,9 +1,9 @@
 //! The pages: what is shown on each, and what its forms begin.
 
-mod doing;
+mod actions;
 mod lists;
-mod one;
-mod signing;
+mod message;
+mod sign_in;
 
 use axum::{
     http::header::{CACHE_CONTROL, CONTENT_TYPE},
@@ -11,12 +11,12 @@ use axum::{
 };
 use retryrmq::terminal_escape;
 
-pub(super) use doing::{begin, confirm, job, jobs};
+pub(super) use actions::{begin, confirm, job, jobs};
 pub(super) use lists::{group, queue, queues, search, waiting};
-pub(super) use one::parked;
-pub(super) use signing::{sign_in, sign_out, signed_in};
+pub(super) use message::parked;
+pub(super) use sign_in::{sign_in, sign_out, signed_in};
 
-use super::moment::Moment;
+use super::relative_time::Moment;
 use crate::history::Event;
 
 /// The style sheet.

@@ -13,8 +13,8 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use super::super::{
-    Page, person,
-    visit::{Door, Frame, set_cookie},
+    Page, auth,
+    request::{Door, Frame, set_cookie},
 };
 
 /// What a wrong token costs, so that nobody tries many.
@@ -64,9 +64,9 @@ pub(in super::super) async fn signed_in(
     }
     let book = page.book();
     let (now, length) = (SystemTime::now(), book.page().session.0);
-    let token = person::with_token(book.page(), &said.token);
+    let token = auth::with_token(book.page(), &said.token);
     let Some((token, session)) =
-        token.and_then(|token| Some((token, person::session(token, length, now)?)))
+        token.and_then(|token| Some((token, auth::session(token, length, now)?)))
     else {
         warn!("somebody tried to sign in with a wrong token");
         sleep(WRONG).await;
@@ -74,7 +74,7 @@ pub(in super::super) async fn signed_in(
     };
     tracing::info!(who = token.name, "signed in");
     let mut response = Redirect::to("/").into_response();
-    let cookie = door.keep(person::SESSION, &session, Some(length.as_secs()));
+    let cookie = door.keep(auth::SESSION, &session, Some(length.as_secs()));
     set_cookie(response.headers_mut(), &cookie);
     response
 }
@@ -90,7 +90,7 @@ pub(in super::super) async fn sign_out(door: Door, Form(said): Form<Said>) -> Re
     let mut response = Redirect::to("/sign-in").into_response();
     set_cookie(
         response.headers_mut(),
-        &door.keep(person::SESSION, "", Some(0)),
+        &door.keep(auth::SESSION, "", Some(0)),
     );
     response
 }
