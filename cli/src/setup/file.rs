@@ -285,7 +285,11 @@ mod tests {
                 "2:8: ",
                 "native",
             ),
-            ("[[queues]]\nname = \"a.parked\"", "2:8: ", "belongs to a work queue"),
+            (
+                "[[queues]]\nname = \"a.parked\"",
+                "2:8: ",
+                "belongs to a work queue",
+            ),
             ("[[queues]]\nname = \"\"", "2:8: ", "empty"),
             (
                 "[[queues]]\nname = \"a\"\n[[queues]]\nname = \"a\"",

@@ -1,5 +1,7 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
+use std::collections::BTreeSet;
+
 use lapin::{options::QueuePurgeOptions, types::AMQPValue};
 use retryrmq::{
     BasicProperties, Client, Event, Message, Running, UnreadableMessage, permission_pattern,
@@ -117,6 +119,87 @@ async fn stopped(diary: &Diary) -> String {
     };
     assert_eq!(queue, QUEUE);
     error
+}
+
+/// A message with an annotation that AMQP 0-9-1 has no type for.
+fn with_annotation(name: &str) -> Message10 {
+    let key = Value10::symbol(name);
+    let character = Value10::Char(u32::from('x'));
+    Message10::new("x").id(name).annotation(key, character)
+}
+
+/// What a queue counts in.
+const COUNTS: [&str; 2] = ["x-delivery-count", "x-acquired-count"];
+
+/// Those in whose place a look sees what the queue has counted. For AMQP 0-9-1, the publisher's are converted.
+fn hidden_by_counts(broker: &Broker, kind: QueueType) -> &'static [&'static str] {
+    match kind {
+        QueueType::Classic => &[],
+        QueueType::Quorum if broker.version() < Version::V4_3 => &COUNTS[..1],
+        QueueType::Quorum => &COUNTS,
+    }
+}
+
+/// RabbitMQ adds annotations of its own to what it delivers, and a publisher may have used their names.
+#[tokio::test]
+async fn what_has_a_name_of_the_brokers_own_is_moved_as_well() {
+    on_every_queue_type_where(
+        stores_what_amqp_0_9_1_cannot_carry,
+        |broker, kind| async move {
+            let vhost = broker.vhost().await;
+            let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
+            amqp.declare(QUEUE, kind).await;
+            let mut moved = vec![
+                "x-delivery-limit",
+                "x-first-death-queue",
+                "x-opt-delivery-time",
+                "x-stream-offset",
+            ];
+            let hidden = hidden_by_counts(&broker, kind);
+            moved.extend(COUNTS.iter().filter(|name| !hidden.contains(name)));
+            // The broker leaves these out, or writes them itself.
+            let handled = ["x-death", "x-exchange", "x-routing-key"];
+            let names = moved.iter().chain(&handled);
+            let messages: Vec<_> = names.map(|name| with_annotation(name)).collect();
+            publish(&vhost, QUEUE, &messages).await;
+            let diary = Diary::default();
+            let running = consume(&client, &diary).await;
+            for id in handled {
+                diary.until(id, 1).await;
+            }
+            let all = set_aside(&client, moved.len()).await;
+            let ids = all.iter().filter_map(|one| one.message_id.as_deref());
+            assert_eq!(BTreeSet::from_iter(ids), BTreeSet::from_iter(moved));
+            running.close().await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_queues_own_counts_hide_is_kept_and_stops_the_consumer() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        for name in hidden_by_counts(&broker, QueueType::Quorum) {
+            let vhost = broker.vhost().await;
+            let client = connect_with(&vhost, QueueType::Quorum).await;
+            let amqp = vhost.connect().await;
+            amqp.declare(QUEUE, QueueType::Quorum).await;
+            publish(&vhost, QUEUE, &[with_annotation(name)]).await;
+            let diary = Diary::default();
+            let running = consume(&client, &diary).await;
+            let why = stopped(&diary).await;
+            assert!(why.contains("no message was found"), "{name}: {why}");
+            running.close().await;
+            eventually(PATIENCE, "it is still there", || async {
+                match amqp.depth(QUEUE).await {
+                    Some(1) => Ok(()),
+                    depth => Err(format!("{name}: {depth:?}")),
+                }
+            })
+            .await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
