@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A native half converts the values of its language into the plain values of this crate, calls it, and converts the results. This crate
-//! knows no language. Node and Go get messages as bytes ([`layout`], [`amqp_table`]); Python has them as they are.
+//! knows no language. Node and Go get messages as bytes ([`message_codec`], [`amqp_table`]); Python has them as they are.
 
 pub mod amqp_table;
 mod batch_guard;
