@@ -136,6 +136,17 @@ impl Message {
             .next()
     }
 
+    /// The largest of the counts that its queue shows as annotations. What its publisher called the same is not seen.
+    pub(crate) fn counted(&self) -> Option<u64> {
+        let counts = COUNTED.iter().filter_map(|name| self.annotation(name));
+        let counts = counts.filter_map(|count| match count {
+            Value::Number(count) => u64::try_from(*count).ok(),
+            Value::Ulong(count) => Some(*count),
+            _ => None,
+        });
+        counts.max()
+    }
+
     /// The bytes that its publisher chose, without annotations.
     pub(crate) fn content(&self) -> &[u8] {
         let first = self.sections.iter().find(|(code, ..)| *code >= PROPERTIES);

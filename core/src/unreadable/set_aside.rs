@@ -66,6 +66,10 @@ impl Reach {
     }
 }
 
+/// Why a message is moved that costs connections although nothing in it is seen that would.
+const HIDDEN: &str = "it cost several connections alone, and nothing that is seen in it explains that: its annotation `x-delivery-count` or \
+                      `x-acquired-count` may be of a type that AMQP 0-9-1 does not have, and RabbitMQ shows its own count instead";
+
 /// How many messages end a look at single ones at most. A quorum queue returns each of them behind the others, so the first one may be any.
 pub(super) const FEW: u32 = 2;
 
@@ -215,19 +219,7 @@ pub(crate) async fn set_aside(
     reach: Reach,
     declares: bool,
 ) -> (Moved, Result<()>) {
-    let mut mover = Mover {
-        client,
-        connection,
-        work,
-        to: unreadable_queue(work),
-        declares,
-        leaves_out_odd_numbers: connection.server().capabilities().leaves_out_odd_numbers,
-        link: None,
-        is_safe: false,
-        in_order: 0,
-        blocked: 0,
-        moved: Moved::default(),
-    };
+    let mut mover = Mover::new(client, connection, work, declares);
     let mut looked = mover.look(from, reach).await;
     if looked.as_ref().err().is_some_and(is_blocked) {
         mover.moved.ended_early = looked.err();
@@ -251,6 +243,27 @@ pub(crate) async fn set_aside(
         Err(error) if !is_blocked(&error) => (mover.moved, Err(error)),
         _ => (mover.moved, Ok(())),
     }
+}
+
+/// Moves the message among the first `most` that its queue has counted most often, if that is `at_least` so often and true of few. A quorum
+/// queue shows its counts instead of annotations of the publisher that have the same names, and RabbitMQ may be unable to convert those. A
+/// message that costs one connection after the other, and is taken alone, is counted more often than all others.
+///
+/// # Errors
+/// Those of [`set_aside`].
+pub(crate) async fn set_aside_counted(
+    client: &Client,
+    connection: &Connection,
+    queue: &str,
+    (most, at_least): (u32, u64),
+    declares: bool,
+) -> (Moved, Result<()>) {
+    let mut mover = Mover::new(client, connection, queue, declares);
+    let looked = mover.look_for_counted(queue, most, at_least).await;
+    if !mover.moved.causes.is_empty() {
+        client.has_moved();
+    }
+    (mover.moved, looked)
 }
 
 /// Whether copies can be put into the queue for such messages, which reads no message.
@@ -303,7 +316,68 @@ struct Mover<'a> {
     moved: Moved,
 }
 
-impl Mover<'_> {
+impl<'a> Mover<'a> {
+    fn new(client: &'a Client, connection: &'a Connection, work: &'a str, declares: bool) -> Self {
+        Self {
+            client,
+            connection,
+            work,
+            to: unreadable_queue(work),
+            declares,
+            leaves_out_odd_numbers: connection.server().capabilities().leaves_out_odd_numbers,
+            link: None,
+            is_safe: false,
+            in_order: 0,
+            blocked: 0,
+            moved: Moved::default(),
+        }
+    }
+
+    async fn look_for_counted(&mut self, from: &str, most: u32, at_least: u64) -> Result<()> {
+        self.link = None;
+        let reach = Reach::Near(most);
+        let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
+        let (mut highest, mut found) = (at_least, Vec::new());
+        loop {
+            let goes_on = reading
+                .next(|number, payload| {
+                    let Some(message) = Message::read(payload) else {
+                        return;
+                    };
+                    let count = message.counted().unwrap_or_default();
+                    if count > highest {
+                        found.clear();
+                        highest = count;
+                    }
+                    // Of more, which one it is cannot be known.
+                    if count == highest && found.len() <= FEW as usize {
+                        let cause = HIDDEN.to_owned();
+                        found.push(Obstructed {
+                            number,
+                            message,
+                            cause,
+                        });
+                    }
+                })
+                .await?;
+            if !goes_on {
+                break;
+            }
+        }
+        if found.len() <= FEW as usize
+            && let Err(error) = self.move_these(&mut reading, from, found).await
+        {
+            // The session may have ended with that.
+            let _ = reading.end().await;
+            if error.is_transient() {
+                return Err(error);
+            }
+            self.moved.refused = Some(error);
+            return Ok(());
+        }
+        reading.end().await
+    }
+
     async fn look(&mut self, from: &str, reach: Reach) -> Result<()> {
         (self.in_order, self.blocked) = (0, 0);
         loop {

@@ -177,26 +177,34 @@ async fn what_has_a_name_of_the_brokers_own_is_moved_as_well() {
 }
 
 #[tokio::test]
-async fn what_the_queues_own_counts_hide_is_kept_and_stops_the_consumer() {
+async fn what_the_queues_own_counts_hide_is_moved_when_it_has_cost_four_connections() {
     on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
         for name in hidden_by_counts(&broker, QueueType::Quorum) {
             let vhost = broker.vhost().await;
             let client = connect_with(&vhost, QueueType::Quorum).await;
             let amqp = vhost.connect().await;
             amqp.declare(QUEUE, QueueType::Quorum).await;
-            publish(&vhost, QUEUE, &[with_annotation(name)]).await;
+            let neighbours: Vec<_> = (0..40)
+                .map(|number| format!("neighbour {number}"))
+                .collect();
+            for (number, neighbour) in neighbours.iter().enumerate() {
+                if number == 20 {
+                    publish(&vhost, QUEUE, &[with_annotation(name)]).await;
+                }
+                amqp.publish_with(QUEUE, "x", id(neighbour)).await;
+            }
             let diary = Diary::default();
             let running = consume(&client, &diary).await;
-            let why = stopped(&diary).await;
-            assert!(why.contains("no message was found"), "{name}: {why}");
+            for neighbour in &neighbours {
+                diary.until(neighbour, 1).await;
+            }
+            let all = set_aside(&client, 1).await;
+            assert_eq!(all[0].message_id.as_deref(), Some(*name));
+            let cause = all[0].cause.as_deref().unwrap_or_default();
+            assert!(cause.contains(name), "{cause}");
+            assert_eq!(amqp.depth(QUEUE).await, Some(0));
+            assert_eq!(told(&diary, "consuming_stopped"), 0);
             running.close().await;
-            eventually(PATIENCE, "it is still there", || async {
-                match amqp.depth(QUEUE).await {
-                    Some(1) => Ok(()),
-                    depth => Err(format!("{name}: {depth:?}")),
-                }
-            })
-            .await;
         }
     })
     .await;

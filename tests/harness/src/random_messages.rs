@@ -343,7 +343,7 @@ impl Making {
                     Value10::Symbol(name) if name.starts_with(b"x-opt-deaths") => {
                         Value10::List(vec![self.decoded(|making| making.scalar(true))])
                     }
-                    // A quorum queue shows its own instead (fact 94): a look does not find what cannot be converted.
+                    // A quorum queue shows its own instead (fact 94), so beside what AMQP 1.0 cannot carry, this is not found.
                     Value10::Symbol(name)
                         if (name == b"x-delivery-count" || name == b"x-acquired-count")
                             && self.class == Class::Movable =>
