@@ -215,7 +215,8 @@ private_ctl() { # VERSION N COMMAND…
     local version=$1 n=$2; shift 2
     case $1 in
         eval) private_eval "$version" "$n" "$2" ;;
-        stop_app) private_eval "$version" "$n" 'rabbit:stop()' ;;
+        # A node serves before it has started whole, and ends if it is stopped until then.
+        stop_app) private_eval "$version" "$n" 'rabbit:await_startup(), rabbit:stop()' ;;
         start_app) private_eval "$version" "$n" 'rabbit:start()' ;;
         join_cluster)
             local module=rabbit_db_cluster:join
