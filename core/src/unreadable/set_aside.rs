@@ -367,13 +367,7 @@ impl<'a> Mover<'a> {
         if found.len() <= FEW as usize
             && let Err(error) = self.move_these(&mut reading, from, found).await
         {
-            // The session may have ended with that.
-            let _ = reading.end().await;
-            if error.is_transient() {
-                return Err(error);
-            }
-            self.moved.refused = Some(error);
-            return Ok(());
+            return self.not_moved(reading, error).await;
         }
         reading.end().await
     }
@@ -432,13 +426,7 @@ impl<'a> Mover<'a> {
                 }
             }
             if let Err(error) = self.move_these(&mut reading, from, found).await {
-                // The session may have ended with that.
-                let _ = reading.end().await;
-                if error.is_transient() {
-                    return Err(error);
-                }
-                self.moved.refused = Some(error);
-                return Ok(false);
+                return self.not_moved(reading, error).await.map(|()| false);
             }
             if !goes_on {
                 break;
@@ -456,6 +444,20 @@ impl<'a> Mover<'a> {
             message,
             cause,
         })
+    }
+
+    /// Ends a look that could not move what it found.
+    ///
+    /// # Errors
+    /// Those after which another look may move it.
+    async fn not_moved(&mut self, reading: Reading<'_>, error: Error) -> Result<()> {
+        // The session may have ended with that.
+        let _ = reading.end().await;
+        if error.is_transient() {
+            return Err(error);
+        }
+        self.moved.refused = Some(error);
+        Ok(())
     }
 
     /// Each is removed as soon as its copy is stored, so that an error later on doubles none.

@@ -410,7 +410,8 @@ fn another_reason_does_not_make_it_stop_for_those_before() {
         let _ = internal_errors.looked(SUSPECT, moved(0));
     }
     lost(&mut internal_errors, false, SHORT, 0);
-    assert!(internal_errors.looked(SUSPECT, moved(0)).is_ok());
+    let alone = near(SUSPECT.prefetch);
+    assert_eq!(internal_errors.looked(SUSPECT, moved(0)).unwrap(), alone);
 }
 
 #[test]
