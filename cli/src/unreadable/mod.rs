@@ -152,21 +152,33 @@ pub(crate) struct Take {
     /// Look at so many messages; each look counts as a delivery before RabbitMQ 4.3
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: u32,
+
+    /// Ask for messages one by one over AMQP 0-9-1, and move those for which RabbitMQ closes the connection. For a consumer that stopped
+    /// although nothing was found
+    #[arg(long)]
+    try_each: bool,
 }
 
 const TAKE: &str = "\
 Examples:
   retryrmq unreadable take orders
   retryrmq unreadable take orders --from orders.parked --limit 100000
+  retryrmq unreadable take orders --try-each
 
-Each message is removed when its copy is confirmed. All others stay in their places.
+Each message is removed when its copy is confirmed. All others stay in their places,
+but for those that --try-each has asked for: 1,000 in the parking queue and on RabbitMQ
+4.3, elsewhere the eight that were delivered most often, with three deliveries more.
 JSON: queue, from, to, moved (a number) and causes.";
 
 async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let client = global.connect().await?;
     let unreadable = client.unreadable(&options.queue);
     let from = options.from.as_ref().unwrap_or(&options.queue);
-    let taken = unreadable.take_from(from, options.limit).await;
+    let taken = if options.try_each {
+        unreadable.try_each_from(from, options.limit).await
+    } else {
+        unreadable.take_from(from, options.limit).await
+    };
     client.close().await;
     let causes = taken?;
     if output.is_json() {

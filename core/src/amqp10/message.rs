@@ -136,7 +136,7 @@ impl Message {
             .next()
     }
 
-    /// The largest of the counts that its queue shows as annotations. What its publisher called the same is not seen.
+    /// The largest of the counts that its queue shows as annotations. Before the first one, its publisher's may be seen instead.
     pub(crate) fn counted(&self) -> Option<u64> {
         let counts = COUNTED.iter().filter_map(|name| self.annotation(name));
         let counts = counts.filter_map(|count| match count {

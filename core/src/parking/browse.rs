@@ -29,7 +29,7 @@ use crate::{
     connection::{Census, Connection, Count, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
-    unreadable::{Reach, set_aside},
+    unreadable::{MOST_TRIED, Reach, set_aside, set_aside_counted},
 };
 
 /// Whether the walk is over because the connection is.
@@ -202,7 +202,12 @@ impl Browse {
             Reach::Near(u32::MAX),
             true,
         );
-        let (moved, looked) = looking.await;
+        let (mut moved, mut looked) = looking.await;
+        if looked.is_ok() && moved.found_nothing() {
+            let queues = (&*self.queue, &*self.parking);
+            let most = (u32::MAX, MOST_TRIED);
+            (moved, looked) = set_aside_counted(client, connection, queues, most, true).await;
+        }
         moved.tell(&self.queue, &self.parking);
         if !moved.causes.is_empty() {
             return true;

@@ -1,13 +1,16 @@
 //! Moves what AMQP 0-9-1 cannot carry from a queue to the queue for such messages.
 
 use std::{
+    cmp::Reverse,
     fmt,
+    hash::{DefaultHasher, Hash, Hasher},
     time::{Duration, SystemTime},
 };
 
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
+use super::delivery_probe::{Delivery, DeliveryProbe};
 use crate::{
     Client, Error, ErrorKind, Event, Plan, Result,
     amqp10::{Failure, Found, Link, Message},
@@ -25,6 +28,13 @@ const BATCH: u32 = 64;
 pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How long a batch may take, or the copy of a message.
 const LONGEST: Duration = Duration::from_secs(60);
+/// How long a connection that has ended may take to give its messages back.
+const GIVEN_BACK: Duration = Duration::from_secs(5);
+/// How many messages are tried one at a time: where that is free or no delivery limit is near, and where each try counts as a delivery.
+pub(crate) const MOST_TRIED: usize = 1_000;
+pub(super) const MOST_TRIED_AT_A_COST: usize = 8;
+/// How long tries may take. Meanwhile no other consumer sees what is held.
+const LONGEST_TRIES: Duration = Duration::from_secs(20);
 /// How long a look at one message after the other may take.
 const LONGEST_SINGLY: Duration = Duration::from_secs(10);
 
@@ -66,14 +76,20 @@ impl Reach {
     }
 }
 
-/// Why a message is moved that costs connections although nothing in it is seen that would.
-const HIDDEN: &str = "it cost several connections alone, and nothing that is seen in it explains that: its annotation `x-delivery-count` or \
-                      `x-acquired-count` may be of a type that AMQP 0-9-1 does not have, and RabbitMQ shows its own count instead";
+/// Why a message is moved that ended the connection which asked for it, although nothing in it is seen that would.
+const HIDDEN: &str = "RabbitMQ closed the connection that asked for it, and nothing that is seen in it explains that: its annotation \
+                      `x-delivery-count` or `x-acquired-count` may be of a type that AMQP 0-9-1 does not have, and RabbitMQ shows its own count \
+                      instead";
 
 /// How many messages end a look at single ones at most. A quorum queue returns each of them behind the others, so the first one may be any.
 pub(super) const FEW: u32 = 2;
 
 impl Moved {
+    /// Whether it saw everything, and nothing that cannot be delivered.
+    pub(crate) fn found_nothing(&self) -> bool {
+        self.causes.is_empty() && self.ended_early.is_none() && self.refused.is_none()
+    }
+
     /// Logs what was moved from the queue `from`, a queue of the family of `work`.
     pub(crate) fn tell(&self, work: &str, from: &str) {
         if let Some(cause) = self.causes.first() {
@@ -169,17 +185,54 @@ impl<'a> Reading<'a> {
     ///
     /// # Errors
     /// Those of [`delivered`].
-    pub(super) async fn next(&mut self, mut each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
+    pub(super) async fn next(&mut self, each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
         let asked = self.batch.min(self.left);
+        let came = self.take(asked, each).await?;
+        self.left -= came;
+        Ok(came == asked && self.left > 0)
+    }
+
+    /// Passes on what is ready now, so many messages at most. Returns how many came.
+    ///
+    /// # Errors
+    /// Those of [`delivered`].
+    async fn take(&mut self, most: u32, mut each: impl FnMut(u32, Vec<u8>)) -> Result<u32> {
         let held = &mut self.held;
-        let read = self.session.drain(self.link, asked, |delivery| {
+        let read = self.session.drain(self.link, most, |delivery| {
             let number = delivery.number;
             *held = Some((held.map_or(number, |(first, _)| first), number));
             each(number, delivery.payload);
         });
-        let came = delivered(self.queue, read).await?;
-        self.left -= came;
-        Ok(came == asked && self.left > 0)
+        delivered(self.queue, read).await
+    }
+
+    /// Gives a message back, and reads on later.
+    ///
+    /// # Errors
+    /// Those of [`in_time`].
+    async fn release(&mut self, number: u32) -> Result<()> {
+        let released = async {
+            self.session.release(number, number).await?;
+            self.session.sync(self.link).await
+        };
+        in_time(self.queue, released).await
+    }
+
+    /// Takes the first message, which was given back on another connection. That may take a moment.
+    ///
+    /// # Errors
+    /// Those of [`delivered`].
+    async fn take_back(&mut self) -> Result<Option<(u32, Option<Message>)>> {
+        let until = Instant::now() + GIVEN_BACK;
+        let mut taken = None;
+        loop {
+            let take = |number, payload| taken = Some((number, Message::read(payload)));
+            let came = self.take(1, take).await?;
+            if came > 0 || Instant::now() >= until {
+                return Ok(taken);
+            }
+            sleep(GIVEN_BACK / 200).await;
+        }
     }
 
     /// Removes a message for good.
@@ -245,21 +298,26 @@ pub(crate) async fn set_aside(
     }
 }
 
-/// Moves the message among the first `most` that its queue has counted most often, if that is `at_least` so often and true of few. A quorum
-/// queue shows its counts instead of annotations of the publisher that have the same names, and RabbitMQ may be unable to convert those. A
-/// message that costs one connection after the other, and is taken alone, is counted more often than all others.
+/// Moves the messages among the first `most` that end the connection which asks for them over AMQP 0-9-1, although nothing in them is seen that
+/// would. A quorum queue shows its counts instead of annotations of the publisher that have the same names, and RabbitMQ may be unable to convert
+/// those. So such a message has been counted by its queue. Of `tried` messages at most, those that were counted most often, each is asked for
+/// alone, on a connection of its own. One that is delivered is given back; on RabbitMQ before 4.3 that costs it up to three deliveries.
 ///
 /// # Errors
 /// Those of [`set_aside`].
 pub(crate) async fn set_aside_counted(
     client: &Client,
     connection: &Connection,
-    queue: &str,
-    (most, at_least): (u32, u64),
+    (work, from): (&str, &str),
+    (most, tried): (u32, usize),
     declares: bool,
 ) -> (Moved, Result<()>) {
-    let mut mover = Mover::new(client, connection, queue, declares);
-    let looked = mover.look_for_counted(queue, most, at_least).await;
+    let mut mover = Mover::new(client, connection, work, declares);
+    let mut looked = mover.look_for_counted(from, most, tried).await;
+    if looked.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = looked.err();
+        looked = Ok(());
+    }
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
@@ -333,30 +391,25 @@ impl<'a> Mover<'a> {
         }
     }
 
-    async fn look_for_counted(&mut self, from: &str, most: u32, at_least: u64) -> Result<()> {
+    async fn look_for_counted(&mut self, from: &str, most: u32, tried: usize) -> Result<()> {
         self.link = None;
         let reach = Reach::Near(most);
         let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
-        let (mut highest, mut found) = (at_least, Vec::new());
+        let mut counted = Vec::new();
         loop {
             let goes_on = reading
                 .next(|number, payload| {
-                    let Some(message) = Message::read(payload) else {
-                        return;
-                    };
-                    let count = message.counted().unwrap_or_default();
-                    if count > highest {
-                        found.clear();
-                        highest = count;
-                    }
-                    // Of more, which one it is cannot be known.
-                    if count == highest && found.len() <= FEW as usize {
-                        let cause = HIDDEN.to_owned();
-                        found.push(Obstructed {
+                    if let Some(message) = Message::read(payload)
+                        && let Some(count) = message.counted()
+                    {
+                        counted.push(Counted {
+                            count,
                             number,
-                            message,
-                            cause,
+                            content: hash(message.content()),
                         });
+                        if counted.len() > 2 * tried {
+                            keep_highest(&mut counted, tried);
+                        }
                     }
                 })
                 .await?;
@@ -364,12 +417,65 @@ impl<'a> Mover<'a> {
                 break;
             }
         }
-        if found.len() <= FEW as usize
-            && let Err(error) = self.move_these(&mut reading, from, found).await
-        {
-            return self.not_moved(reading, error).await;
+        keep_highest(&mut counted, tried);
+        match self.try_each(&mut reading, from, counted).await {
+            Ok(()) => reading.end().await,
+            Err(error) => self.not_moved(reading, error).await,
         }
-        reading.end().await
+    }
+
+    /// Asks for each of these messages while all others are held, so that it is the first one, and moves those that cannot be delivered.
+    async fn try_each(
+        &mut self,
+        reading: &mut Reading<'_>,
+        from: &str,
+        counted: Vec<Counted>,
+    ) -> Result<()> {
+        let (until, mut probe) = (Instant::now() + LONGEST_TRIES, None);
+        for one in counted {
+            let asked = match probe.take() {
+                Some(asked) => asked,
+                None => match DeliveryProbe::open(self.client).await {
+                    Ok(opened) => opened,
+                    Err(error) => return not_tried(from, &error),
+                },
+            };
+            if Instant::now() >= until {
+                probe = Some(asked);
+                break;
+            }
+            reading.release(one.number).await?;
+            match asked.get(from).await {
+                Ok(Delivery::Impossible) => {
+                    let again = reading.take_back().await?;
+                    if let Some((number, Some(message))) = again
+                        && hash(message.content()) == one.content
+                    {
+                        let cause = HIDDEN.to_owned();
+                        let found = vec![Obstructed {
+                            number,
+                            message,
+                            cause,
+                        }];
+                        self.move_these(reading, from, found).await?;
+                    }
+                }
+                Ok(Delivery::Made) => {
+                    reading.take_back().await?;
+                    probe = Some(asked);
+                }
+                // Another consumer has it.
+                Ok(Delivery::None) => probe = Some(asked),
+                Err(error) => {
+                    asked.close().await;
+                    return not_tried(from, &error);
+                }
+            }
+        }
+        if let Some(probe) = probe {
+            probe.close().await;
+        }
+        Ok(())
     }
 
     async fn look(&mut self, from: &str, reach: Reach) -> Result<()> {
@@ -518,6 +624,34 @@ impl<'a> Mover<'a> {
         self.link = Some(link);
         Ok(link)
     }
+}
+
+/// A message that its queue has counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Counted {
+    count: u64,
+    number: u32,
+    /// The hash of its content: all of it may be large.
+    content: u64,
+}
+
+/// The messages with the highest counts come first, and the others are left out.
+fn keep_highest(counted: &mut Vec<Counted>, most: usize) {
+    counted.sort_by_key(|one| (Reverse(one.count), one.number));
+    counted.truncate(most);
+}
+
+fn hash(content: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Without a try nothing is known of a message, and it stays where it is.
+#[allow(clippy::unnecessary_wraps, reason = "it is the end of the tries")]
+fn not_tried(queue: &str, error: &Error) -> Result<()> {
+    debug!(queue, %error, "messages cannot be tried one at a time");
+    Ok(())
 }
 
 fn late(queue: &str) -> Error {

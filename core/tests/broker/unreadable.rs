@@ -1,8 +1,11 @@
 //! Messages that RabbitMQ cannot deliver over AMQP 0-9-1: they are moved out of the way, and lost nowhere.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use lapin::{options::QueuePurgeOptions, types::AMQPValue};
+use lapin::{
+    options::{BasicGetOptions, QueuePurgeOptions},
+    types::AMQPValue,
+};
 use retryrmq::{
     BasicProperties, Client, Event, Message, Running, UnreadableMessage, permission_pattern,
 };
@@ -13,6 +16,7 @@ use retryrmq_harness::{
 };
 
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::{
     permissions::{DEFAULT_EXCHANGE, User},
@@ -176,27 +180,34 @@ async fn what_has_a_name_of_the_brokers_own_is_moved_as_well() {
     .await;
 }
 
+/// A message that its queue seems to have counted already, as one that came through another quorum queue.
+fn counted_before(number: i64) -> BasicProperties {
+    let counts = COUNTS.map(|name| (name, int(1_000 + number)));
+    id(&format!("neighbour {number}")).with_headers(table(counts))
+}
+
 #[tokio::test]
-async fn what_the_queues_own_counts_hide_is_moved_when_it_has_cost_four_connections() {
+async fn what_the_queues_own_counts_hide_is_moved_and_no_other_message() {
     on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
         for name in hidden_by_counts(&broker, QueueType::Quorum) {
             let vhost = broker.vhost().await;
             let client = connect_with(&vhost, QueueType::Quorum).await;
             let amqp = vhost.connect().await;
             amqp.declare(QUEUE, QueueType::Quorum).await;
-            let neighbours: Vec<_> = (0..40)
-                .map(|number| format!("neighbour {number}"))
-                .collect();
-            for (number, neighbour) in neighbours.iter().enumerate() {
+            for number in 0..40 {
                 if number == 20 {
                     publish(&vhost, QUEUE, &[with_annotation(name)]).await;
                 }
-                amqp.publish_with(QUEUE, "x", id(neighbour)).await;
+                let properties = match number % 4 {
+                    0 => counted_before(number),
+                    _ => id(&format!("neighbour {number}")),
+                };
+                amqp.publish_with(QUEUE, "x", properties).await;
             }
             let diary = Diary::default();
             let running = consume(&client, &diary).await;
-            for neighbour in &neighbours {
-                diary.until(neighbour, 1).await;
+            for number in 0..40 {
+                diary.until(&format!("neighbour {number}"), 1).await;
             }
             let all = set_aside(&client, 1).await;
             assert_eq!(all[0].message_id.as_deref(), Some(*name));
@@ -206,6 +217,152 @@ async fn what_the_queues_own_counts_hide_is_moved_when_it_has_cost_four_connecti
             assert_eq!(told(&diary, "consuming_stopped"), 0);
             running.close().await;
         }
+    })
+    .await;
+}
+
+/// A publisher that does so does it always.
+#[tokio::test]
+async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
+    const MANY: usize = 12;
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        let diary = Diary::default();
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let client = connect_with(&vhost, QueueType::Quorum).await;
+            let running = consume(&client, &diary).await;
+            all.push((client, running));
+        }
+        for number in 0..MANY {
+            publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
+            let properties = counted_before(i64::try_from(number).unwrap());
+            amqp.publish_with(QUEUE, "x", properties).await;
+        }
+        let moved = set_aside(&all[0].0, MANY).await;
+        for one in moved {
+            assert_eq!(one.message_id.as_deref(), Some(COUNTS[0]));
+        }
+        for number in 0..MANY {
+            diary.until(&format!("neighbour {number}"), 1).await;
+        }
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        for (client, running) in all {
+            running.close().await;
+            client.close().await;
+        }
+    })
+    .await;
+}
+
+/// Consumers of one client share the connection that the message costs.
+#[tokio::test]
+async fn no_message_of_another_queue_is_moved_because_of_what_counts_hide() {
+    const OTHERS: [&str; 3] = ["one", "two", "three"];
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        let (diary, others) = (Diary::default(), Diary::default());
+        let may_end = Arc::new(Semaphore::new(0));
+        let mut running = Vec::new();
+        for queue in OTHERS {
+            amqp.declare(queue, QueueType::Quorum).await;
+            let (seen, may_end) = (others.clone(), Arc::clone(&may_end));
+            let consumer = client.consumer(queue).dlx(true).on_event(others.listener());
+            let started = consumer.start(move |message: Message| {
+                seen.note(&message);
+                let may_end = Arc::clone(&may_end);
+                async move {
+                    drop(may_end.acquire().await);
+                    Ok::<(), String>(())
+                }
+            });
+            running.push(started.await.unwrap());
+            for number in 0..2 {
+                amqp.publish_with(queue, "x", id(&format!("{queue} {number}")))
+                    .await;
+            }
+            others.until(&format!("{queue} 1"), 1).await;
+        }
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
+        running.push(consume(&client, &diary).await);
+        set_aside(&client, 1).await;
+        may_end.add_permits(1_000);
+        for queue in OTHERS {
+            eventually(PATIENCE, "its messages are handled", || async {
+                amqp.depth(queue).await == Some(0)
+            })
+            .await;
+            let aside = amqp.depth(&format!("{queue}.unreadable")).await;
+            assert!(matches!(aside, None | Some(0)), "{queue}: {aside:?}");
+        }
+        assert_eq!(told(&others, "unreadable_moved"), 0);
+        assert_eq!(told(&others, "consuming_stopped"), 0);
+        for running in running {
+            running.close().await;
+        }
+    })
+    .await;
+}
+
+/// A walk finds it although all messages of the parking queue have the same count.
+#[tokio::test]
+async fn a_walk_through_parked_messages_moves_what_counts_hide() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let vhost = broker.vhost().await;
+        let client = connect_with(&vhost, QueueType::Quorum).await;
+        let amqp = vhost.connect().await;
+        client.parked(QUEUE).make().await.unwrap();
+        for number in 0..20 {
+            if number == 15 {
+                publish(&vhost, PARKED, &[with_annotation(COUNTS[0])]).await;
+            }
+            amqp.publish_with(PARKED, "x", id(&number.to_string()))
+                .await;
+        }
+        eventually(PATIENCE, "all others are seen", || async {
+            let mut walk = client
+                .parked(QUEUE)
+                .browse()
+                .await
+                .map_err(|why| why.to_string())?;
+            let mut seen = BTreeSet::new();
+            loop {
+                match walk.next().await {
+                    Ok(Some(record)) => {
+                        seen.extend(record.message().message_id().map(str::to_owned));
+                    }
+                    Ok(None) if seen.len() == 20 => break,
+                    other => return Err(format!("{seen:?}: {:?}", other.err())),
+                }
+            }
+            walk.close().await.map_err(|why| why.to_string())
+        })
+        .await;
+        let all = set_aside(&client, 1).await;
+        assert_eq!(all[0].message_id.as_deref(), Some(COUNTS[0]));
+        assert_eq!(all[0].found_in.as_deref(), Some(PARKED));
+
+        // So does whoever asks for that.
+        amqp.declare(QUEUE, QueueType::Quorum).await;
+        publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
+        let closed = vhost.connect().await;
+        let got = closed.new_channel().await;
+        let got = got.basic_get(QUEUE.into(), BasicGetOptions::default());
+        got.await.expect_err("the connection is closed");
+        eventually(PATIENCE, "it is given back", || async {
+            amqp.depth(QUEUE).await == Some(1)
+        })
+        .await;
+        let unreadable = client.unreadable(QUEUE);
+        assert_eq!(unreadable.take_from(QUEUE, 10).await.unwrap(), [""; 0]);
+        assert_eq!(unreadable.try_each_from(QUEUE, 10).await.unwrap().len(), 1);
+        assert_eq!(amqp.depth(QUEUE).await, Some(0));
+        client.close().await;
     })
     .await;
 }

@@ -77,6 +77,8 @@ const RETURNS: Duration = Duration::from_secs(30);
 /// How far a session came with the messages that it was to take one at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Singly {
+    /// Whether it was to take any so.
+    pub(crate) began: bool,
     /// Whether it would have taken the next one so as well.
     pub(crate) is_unfinished: bool,
     /// Whether it has taken one so.
@@ -377,6 +379,7 @@ impl Engine {
     /// How far it came with them.
     pub(crate) fn singly(&self) -> Singly {
         Singly {
+            began: self.singly_at_first > 0,
             is_unfinished: self.singly > 0,
             has_taken: self.singly < self.singly_at_first,
         }

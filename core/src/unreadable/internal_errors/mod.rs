@@ -13,7 +13,10 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use self::tries::{Last, Tries, forbids, is_one_more};
-use super::set_aside::{FEW, Moved, Reach, can_set_aside, set_aside, set_aside_counted};
+use super::set_aside::{
+    FEW, MOST_TRIED, MOST_TRIED_AT_A_COST, Moved, Reach, can_set_aside, set_aside,
+    set_aside_counted,
+};
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
     connection::{Census, Connection, Count, look},
@@ -30,9 +33,9 @@ const MOST_CLOSED: u32 = 5;
 /// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
 /// stops before the others, which then go on.
 const MOST_CLOSED_WITHOUT_A_FIND: u32 = MOST_CLOSED + 1;
-/// So many connections in a row end before a message is suspected that its queue has counted more often than all others. It was alone in all of
-/// them but the first two.
-const MOST_CLOSED_BY_AN_UNKNOWN: u32 = 4;
+/// After so many connections in a row, messages are tried one at a time where that counts as deliveries, those first that their queue has counted
+/// most often. The one that cost the connections was alone in the last one.
+const TRIED_AFTER: [u32; 2] = [3, 5];
 /// So many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
 /// a message behind all that it returned before.
 const MOST_CLOSED_AFTER_OTHERS: u32 = 12;
@@ -65,6 +68,8 @@ const EMPTY: u32 = 2;
 /// How long a consumer that found nothing leaves to others, before it consumes again. Of many consumers each loses its connection to the same
 /// message, and while one of them has it, the others do not see it.
 pub(crate) const LEFT_TO_OTHERS: Duration = Duration::from_secs(2);
+/// It leaves them up to so much more, by chance. If all came back at the same time, each would cost the message another delivery.
+const SPREAD: Duration = Duration::from_secs(6);
 /// How often it is asked meanwhile whether another one has found the message.
 const OFTEN: Duration = Duration::from_millis(100);
 
@@ -77,6 +82,8 @@ const FAR: u32 = 1_000;
 pub(crate) struct InternalErrors {
     closed: u32,
     closed_after_others: u32,
+    /// Whether the broker closed the last connection that was lost.
+    is_by_error: bool,
     /// Whether the last connection that was lost brought the queue forward.
     goes_on: bool,
     /// What the client's consumers had found out by then.
@@ -138,12 +145,16 @@ impl InternalErrors {
             // Another reason must not make it stop for those before.
             self.closed = self.closed.min(MOST_CLOSED - 1);
         }
-        if lived >= FORGIVEN || is_explained {
+        // Messages that are taken one at a time may take as long until it is the turn of the same one again.
+        let is_forgiven =
+            lived >= FORGIVEN && !(by_error && singly.began && !self.tries().is_hidden);
+        if is_forgiven || is_explained {
             (self.closed, self.closed_after_others) = (0, 0);
         }
         let after_others = singly.is_unfinished && singly.has_taken && self.tries().is_hidden;
         self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
+        self.is_by_error = by_error;
         if by_error {
             if after_others && self.closed_after_others < MOST_CLOSED_AFTER_OTHERS {
                 self.closed_after_others += 1;
@@ -181,7 +192,8 @@ impl InternalErrors {
 
     /// How many messages to take one at a time in a session that needs no look: there may still be one that no look can pass.
     pub(crate) fn singly(&self, prefetch: u16) -> u32 {
-        if self.tries().is_hidden {
+        let tries = self.tries();
+        if tries.is_hidden || tries.is_unknown {
             near(prefetch)
         } else {
             0
@@ -232,10 +244,11 @@ impl InternalErrors {
         let looked = match self.step(suspect, seen) {
             Ok(Step::Consume) => return Ok(self.singly(prefetch)),
             Ok(Step::Look(reach)) => {
-                let search = async |counted: Option<(u32, u64)>| {
-                    let (moved, looked) = match counted {
-                        Some(counted) => {
-                            set_aside_counted(client, connection, queue, counted, declares).await
+                let search = async |tried: Option<(u32, usize)>| {
+                    let (moved, looked) = match tried {
+                        Some(tried) => {
+                            let queues = (queue, queue);
+                            set_aside_counted(client, connection, queues, tried, declares).await
                         }
                         None => set_aside(client, connection, queue, queue, reach, declares).await,
                     };
@@ -251,12 +264,16 @@ impl InternalErrors {
                 };
                 let mut looked = search(None).await;
                 if looked.is_ok() && self.has_found_nothing() {
-                    let is_explained = self.waits_for_others(client).await;
-                    if !is_explained && suspect.is_free {
+                    if self.waits_for_others(client).await {
+                        return Ok(self.singly(prefetch));
+                    }
+                    if suspect.is_free {
                         looked = search(None).await;
                     }
-                    if !is_explained && let Some(counted) = self.counted(suspect) {
-                        looked = search(Some(counted)).await;
+                    if looked.is_ok()
+                        && let Some(tried) = self.tried(suspect)
+                    {
+                        looked = search(Some(tried)).await;
                     }
                 }
                 looked
@@ -269,11 +286,18 @@ impl InternalErrors {
         looked
     }
 
-    /// Among how many messages the one that was counted most often is suspected, and from how many deliveries on.
-    fn counted(&self, suspect: SuspectQueue<'_>) -> Option<(u32, u64)> {
-        let is_unknown = self.closed >= MOST_CLOSED_BY_AN_UNKNOWN && self.has_found_nothing();
+    /// Among how many messages some are tried one at a time, and how many of them.
+    fn tried(&self, suspect: SuspectQueue<'_>) -> Option<(u32, usize)> {
+        // Where a look is free, so is a try.
+        let (is_time, tried) = if suspect.is_free {
+            (self.closed >= 2, MOST_TRIED)
+        } else {
+            let is_time = TRIED_AFTER.contains(&self.closed);
+            (is_time, MOST_TRIED_AT_A_COST)
+        };
+        let is_unknown = is_time && self.is_by_error && self.has_found_nothing();
         let most = self.looks_at(suspect.prefetch, suspect.is_free);
-        (is_unknown && !suspect.is_classic).then(|| (most, self.closed.into()))
+        (is_unknown && !suspect.is_classic).then_some((most, tried))
     }
 
     /// Whether the last look saw everything that it was to see, and none has moved anything.
@@ -284,7 +308,7 @@ impl InternalErrors {
 
     /// Leaves others the time to find the message. Returns whether another consumer of the client has found it.
     async fn waits_for_others(&self, client: &Client) -> bool {
-        let until = Instant::now() + LEFT_TO_OTHERS;
+        let until = Instant::now() + LEFT_TO_OTHERS + SPREAD.mul_f64(fastrand::f64());
         loop {
             if self.is_explained(client.reasons()) {
                 return true;
@@ -324,6 +348,7 @@ impl InternalErrors {
         let has_changed = tries.note_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
         // It is gone, whoever took it, or it is in another queue.
         if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
+            tries.is_unknown = false;
             return Ok(Step::Consume);
         }
         let last = tries.last.clone();
@@ -447,9 +472,9 @@ impl InternalErrors {
             let before = std::mem::replace(&mut tries.last, last);
             // Whatever was in the way is not the first any more.
             let is_gone = is_clean && matches!(before, Last::Refused(..) | Last::Failed(_));
-            // Taken alone, it is counted more often than the others.
-            let is_unknown = self.closed >= 2 && !has_moved && !suspect.is_classic;
-            let is_passed = looked.is_ok() && !tries.is_hidden && !is_unknown;
+            // Taken alone, it is counted more often than the others, and tried first where not all can be tried.
+            tries.is_unknown = self.closed >= 2 && !has_moved && !suspect.is_free;
+            let is_passed = looked.is_ok() && !tries.is_hidden && !tries.is_unknown;
             (is_passed, is_gone)
         };
         if !is_gone {
@@ -498,8 +523,8 @@ impl InternalErrors {
                 Some(error) => error.to_string(),
                 None if self.closed < MOST_CLOSED_WITHOUT_A_FIND => return Ok(()),
                 None => format!(
-                    "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out, and \
-                     start the consumer again"
+                    "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out (`retryrmq \
+                     unreadable take {queue} --try-each` asks for one after the other), and start the consumer again"
                 ),
             },
             Err(error) if error.is_transient() && self.closed < MOST_CLOSED => return Ok(()),

@@ -94,8 +94,10 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
     let mut deliveries = 0;
     'lost: loop {
         deliveries += 1;
+        let is_hidden = internal_errors.tries().is_hidden;
         let singly = Singly {
-            is_unfinished: internal_errors.tries().is_hidden,
+            began: is_hidden,
+            is_unfinished: is_hidden,
             has_taken: false,
         };
         internal_errors.lost(true, SHORT, Reasons::default(), singly);
@@ -119,6 +121,8 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
                         .is_ok_and(|moved| moved.ended_early.is_some());
                     deliveries += if is_hidden { FEW } else { 0 };
                     if internal_errors.looked(SUSPECT, looked).is_ok() {
+                        // It is read once more, and may not be among those that are tried.
+                        deliveries += u32::from(internal_errors.tried(SUSPECT).is_some());
                         continue 'lost;
                     }
                 }
@@ -141,8 +145,12 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
 #[test]
 fn it_reads_a_queue_less_than_a_delivery_limit_allows() {
     let nothing = deliveries(None, || moved(0));
-    assert_eq!(nothing, 2 * (MOST_CLOSED_WITHOUT_A_FIND + 1));
+    let tries = u32::try_from(TRIED_AFTER.len()).unwrap();
+    assert_eq!(nothing, 2 * (MOST_CLOSED_WITHOUT_A_FIND + 1) + tries);
     assert!(nothing < 20);
+    // One that is tried for nothing has the looks, three deliveries for each try, and the connections before messages are taken alone.
+    let innocent = MOST_CLOSED_WITHOUT_A_FIND + 1 + 3 * tries + 2;
+    assert!(innocent < 20, "{innocent}");
     let unseen = deliveries(None, unseen);
     assert!(unseen < 20, "{unseen}");
     // Three consumers of a queue stop in front of what they found.
@@ -186,6 +194,7 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
     internal_errors.looked(free, hidden()).unwrap();
     for has_taken in [true, false, true, false, false, false, false] {
         let singly = Singly {
+            began: true,
             is_unfinished: true,
             has_taken,
         };
@@ -219,6 +228,7 @@ fn it_waits_again_when_a_session_cannot_begin() {
 fn single_messages_that_were_handled_in_between_are_another_reason() {
     let mut internal_errors = InternalErrors::default();
     let singly = |has_taken| Singly {
+        began: true,
         is_unfinished: true,
         has_taken,
     };
@@ -415,17 +425,29 @@ fn another_reason_does_not_make_it_stop_for_those_before() {
 }
 
 #[test]
-fn what_nothing_is_seen_in_is_suspected_by_its_count_before_the_consumer_stops() {
-    for (is_classic, is_suspected) in [(false, true), (true, false)] {
-        let suspect = SuspectQueue {
-            is_classic,
-            ..SUSPECT
-        };
+fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() {
+    let of = |is_classic, is_free| SuspectQueue {
+        is_classic,
+        is_free,
+        ..SUSPECT
+    };
+    for (suspect, expected) in [
+        (
+            of(false, false),
+            vec![(3, MOST_TRIED_AT_A_COST), (5, MOST_TRIED_AT_A_COST)],
+        ),
+        (
+            of(false, true),
+            (2..=5).map(|closed| (closed, MOST_TRIED)).collect(),
+        ),
+        (of(true, true), Vec::new()),
+    ] {
         let mut internal_errors = InternalErrors::default();
-        let mut suspected = Vec::new();
+        let mut tries = Vec::new();
         for closed in 1..=MOST_CLOSED_WITHOUT_A_FIND {
             // Those before it were handled alone, and do not make up for the connection.
             let singly = Singly {
+                began: closed > 2,
                 is_unfinished: closed > 2,
                 has_taken: closed > 2,
             };
@@ -434,12 +456,69 @@ fn what_nothing_is_seen_in_is_suspected_by_its_count_before_the_consumer_stops()
             let goes_on = internal_errors.looked(suspect, moved(0)).is_ok();
             assert_eq!(goes_on, closed < MOST_CLOSED_WITHOUT_A_FIND);
             if goes_on {
-                suspected.extend(internal_errors.counted(suspect).map(|(_, count)| count));
+                let tried = internal_errors.tried(suspect);
+                tries.extend(tried.map(|(_, tried)| (closed, tried)));
             }
         }
-        let expected = if is_suspected { vec![4, 5] } else { Vec::new() };
-        assert_eq!(suspected, expected);
+        assert_eq!(tries, expected);
     }
+}
+
+#[test]
+fn nothing_is_tried_after_a_connection_that_was_lost_for_another_reason() {
+    let mut internal_errors = InternalErrors::default();
+    for _ in 0..=MOST_CLOSED_WITHOUT_A_FIND {
+        lost(&mut internal_errors, true, SHORT, 0);
+        let _ = internal_errors.looked(SUSPECT, moved(0));
+    }
+    for _ in 0..5 {
+        lost(&mut internal_errors, false, SHORT, 0);
+        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+        assert_eq!(internal_errors.tried(SUSPECT), None);
+    }
+}
+
+/// With slow handlers it takes minutes until it is its turn again.
+#[test]
+fn a_connection_that_was_lost_after_many_slow_messages_counts_as_well() {
+    let mut internal_errors = InternalErrors::default();
+    let mut tried = 0;
+    for closed in 1..=MOST_CLOSED {
+        let singly = Singly {
+            began: closed > 2,
+            ..Singly::default()
+        };
+        let lived = if closed > 2 { FORGIVEN } else { SHORT };
+        internal_errors.lost(true, lived, Reasons::default(), singly);
+        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+        tried += usize::from(internal_errors.tried(SUSPECT).is_some());
+    }
+    assert_eq!(tried, TRIED_AFTER.len());
+    // It ends with a session that takes many at a time, and lives.
+    lost(&mut internal_errors, true, FORGIVEN, 0);
+    assert_eq!(internal_errors.closed, 1);
+}
+
+#[test]
+fn messages_are_taken_alone_also_in_the_next_session_if_one_does_not_begin() {
+    let mut internal_errors = InternalErrors::default();
+    for _ in 0..2 {
+        lost(&mut internal_errors, true, SHORT, 0);
+        internal_errors.looked(SUSPECT, moved(0)).unwrap();
+    }
+    let alone = near(SUSPECT.prefetch);
+    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    internal_errors.failed();
+    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
+    assert!(matches!(step, Step::Consume));
+    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    // Another consumer of the client has found the reason.
+    let explained = Seen {
+        is_explained: true,
+        ..Seen::default()
+    };
+    internal_errors.step(SUSPECT, explained).unwrap();
+    assert_eq!(internal_errors.singly(SUSPECT.prefetch), 0);
 }
 
 #[test]

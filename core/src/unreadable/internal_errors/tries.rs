@@ -10,6 +10,8 @@ pub(super) struct Tries {
     pub(super) last: Last,
     /// Whether a look ended at a message that cannot be delivered over AMQP 1.0. Farther looks would end there as well.
     pub(super) is_hidden: bool,
+    /// Whether looks saw nothing that would cost several connections.
+    pub(super) is_unknown: bool,
     /// Whether messages were moved.
     pub(super) has_moved: bool,
     /// Whether the client's other consumers know that this one has found a reason.
