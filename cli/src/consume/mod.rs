@@ -22,7 +22,7 @@ mod requested_outcome;
 mod run;
 mod stderr_tail;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use retryrmq::{Client, ClientOptions, Delivery, Event, Outcome, Subscription, Token};
 use tokio::{
@@ -69,6 +69,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
+    let mut policies = desk.map(|desk| PolicyWarnings::new(&options.queue, desk));
+    if let Some(policies) = &mut policies {
+        let looked = tokio::time::timeout(POLICY_TIMEOUT, policies.warn());
+        tokio::select! {
+            looked = looked => if looked.is_err() {
+                tracing::warn!("policies were not looked at: the management API did not answer within {} s", POLICY_TIMEOUT.as_secs());
+            },
+            () = signals.next() => return Ok(Exit::Ok),
+        }
+    }
     let subscription = tokio::select! {
         subscription = consumer.subscribe() => subscription.map_err(Fault::in_flags)?,
         () = signals.next() => return Ok(Exit::Ok),
@@ -76,9 +86,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let report = Report::new(output, settings.limits.crashes);
     let handler = task.handler(&options, &settings, global.json);
     report.consuming(&options.queue, &client.server().version, handler.target())?;
-    if let Some(desk) = desk {
-        let queue = options.queue.clone();
-        tokio::spawn(async move { warn_of_policies(&queue, &desk).await });
+    if let Some(mut policies) = policies {
+        // Queues that were made only now.
+        tokio::spawn(async move {
+            sleep(QUEUE_IS_LISTED).await;
+            policies.warn().await;
+        });
     }
     let work = Work {
         subscription,
@@ -97,15 +110,38 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     work.until_done(&mut signals, &settings, &client).await
 }
 
-/// Says what a policy does to the queues where messages wait and are parked. No message waits for that.
-async fn warn_of_policies(queue: &str, desk: &Desk) {
-    match doctor::harm_to(queue, desk).await {
-        Ok(found) => {
-            for finding in found {
-                tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
-            }
+/// How long a consumer waits for the management API before it starts.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(5);
+/// After that the management API lists a new queue with its policy, whatever node it was asked at: nodes collect figures every five seconds.
+const QUEUE_IS_LISTED: Duration = Duration::from_secs(10);
+
+/// Says what policies do to the queues where messages wait and are parked, each once.
+struct PolicyWarnings {
+    queue: String,
+    desk: Desk,
+    said: HashSet<String>,
+}
+
+impl PolicyWarnings {
+    fn new(queue: &str, desk: Desk) -> Self {
+        Self {
+            queue: queue.to_owned(),
+            desk,
+            said: HashSet::new(),
         }
-        Err(why) => tracing::warn!("policies were not looked at: {}", why.sentence()),
+    }
+
+    async fn warn(&mut self) {
+        match doctor::harm_to(&self.queue, &self.desk).await {
+            Ok(found) => {
+                for finding in found {
+                    if self.said.insert(finding.sentence.clone()) {
+                        tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
+                    }
+                }
+            }
+            Err(why) => tracing::warn!("policies were not looked at: {}", why.sentence()),
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Policies and feature flags that take away what a queue was declared with: `doctor`, `topology` and `consume` say so before anything is
 //! lost.
 
-use retryrmq_harness::{Broker, Version, eventually, on_brokers_where, on_every_broker};
+use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
     clinic::{Clinic, found},
-    stage::{PATIENCE, QUEUE},
+    stage::QUEUE,
 };
 
 /// What 3.8 had.
@@ -57,11 +57,14 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
             sentence.contains("policy `all` sets its overflow to `drop-head`, which wins"),
             "{sentence}"
         );
-        let warned = clinic.run(&apply).await.exits(0).err;
+        let warned = clinic.run(&apply[..3]).await.exits(0).err;
         assert!(
             warned.contains("warning: `orders.retry.15000` asks"),
             "{warned}"
         );
+        // What is made now would drop messages.
+        let refused = clinic.run(&apply).await.exits(5).err;
+        assert!(refused.contains("RQ108"), "{refused}");
         if broker.is_controllable() {
             mend(&broker, &about).await; // for both
             let left = found([("RQ108", QUEUE)]);
@@ -115,14 +118,10 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
         let consume = [
             &["consume"],
             &dead_letter[..],
-            &["--dlx", "--idle=3s", "--", "true"],
+            &["--dlx", "--idle=1s", "--", "true"],
         ];
-        eventually(PATIENCE, "consume warns", || async {
-            let told = clinic.run(&consume.concat()).await.err;
-            let warns = told.contains("policy `mine` sets its overflow");
-            if warns { Ok(()) } else { Err(told) }
-        })
-        .await;
+        let told = clinic.run(&consume.concat()).await.err;
+        assert!(told.contains("policy `mine` sets its overflow"), "{told}");
     })
     .await;
 }
@@ -135,7 +134,21 @@ async fn a_missing_feature_flag_is_found() {
             let node = broker.own_node(&[OLD_FLAGS]).await;
             let clinic = Clinic::of(&node).await;
             let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
-            let warned = clinic.run(&apply).await.exits(0).err;
+            let plan = [&["--json"], &apply[..3]].concat();
+            let plan = clinic.run(&plan).await.exits(3).json();
+            // Nothing is made that would drop messages for good.
+            let refused = clinic.run(&apply).await.exits(5).err;
+            assert!(refused.contains("feature flag `stream_queue`"), "{refused}");
+            let still = [&["--json"], &apply[..3]].concat();
+            let still = clinic.run(&still).await.exits(3).json();
+            for item in still["items"].as_array().unwrap() {
+                assert_eq!(item["status"], "missing", "{item}");
+            }
+            for item in plan["items"].as_array().unwrap() {
+                let name = item["name"].as_str().unwrap();
+                clinic.queue(name, item["arguments"].clone()).await;
+            }
+            let warned = clinic.run(&apply[..3]).await.exits(0).err;
             assert!(warned.contains("feature flag `stream_queue`"), "{warned}");
             let expected = found([("RQ108", "stream_queue")]);
             clinic.finds(&[], &expected).await;
@@ -145,8 +158,8 @@ async fn a_missing_feature_flag_is_found() {
             let gone = finding(&report, "RQ113", "orders.retry.1000");
             let sentence = gone["sentence"].as_str().unwrap();
             assert!(sentence.contains("dropped"), "{sentence}");
-            clinic.run(&apply).await.exits(0);
             node.ctl(&["enable_feature_flag", "stream_queue"]).await;
+            clinic.run(&apply).await.exits(0);
             clinic.finds(&[], &found([])).await;
         },
     )

@@ -471,32 +471,20 @@ impl Client {
     }
 
     /// Creates what the plan contains and the broker lacks (AMQP `queue.declare`, `exchange.declare`, `queue.bind`). Never changes or
-    /// deletes anything that exists.
+    /// deletes anything that exists. Before it creates waiting queues, it tries out whether this broker keeps what waits in them.
     ///
     /// # Errors
     /// [`ErrorKind::Mismatch`] if a queue or exchange exists with other arguments; [`ErrorKind::AccessRefused`] if the user lacks a
-    /// permission; [`ErrorKind::StrategyRefused`] if this broker or the queue cannot serve the strategy; and those of a connection that
-    /// cannot be made. What was created before the error stays.
+    /// permission; [`ErrorKind::StrategyRefused`] if this broker or the queue cannot serve the strategy, or drops messages that wait; and those of a
+    /// connection that cannot be made. What was created before the error stays.
     pub async fn apply_plan(&self, plan: &Plan) -> Result<Vec<Finding>> {
         self.examine(plan, Mode::Apply).await
     }
 
     /// Uses a connection of its own: every refusal closes a channel, and some close the connection.
     pub(crate) async fn examine(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
-        self.examine_for(plan, mode, false).await
-    }
-
-    /// Like [`examine`](Self::examine), for a consumer. If it may create queues, it is also tried out whether waiting messages are kept.
-    ///
-    /// # Errors
-    /// Also [`ErrorKind::StrategyRefused`] if they are not.
-    pub(crate) async fn prepare(&self, plan: &Plan, mode: Mode) -> Result<Vec<Finding>> {
-        self.examine_for(plan, mode, mode == Mode::Apply).await
-    }
-
-    async fn examine_for(&self, plan: &Plan, mode: Mode, tries: bool) -> Result<Vec<Finding>> {
         self.same_process()?;
-        if tries {
+        if mode == Mode::Apply {
             self.0.probes.check(&self.0.addresses, plan).await?;
         }
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;

@@ -20,7 +20,7 @@ use lapin::{
     types::ShortString,
 };
 use tokio::time::{Instant, sleep, timeout};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     Argument, Plan,
@@ -92,7 +92,11 @@ impl DeadLetterProbes {
             Ok(false) => return Err(at_most_once(queue, connection.server())),
             Ok(true) => {}
             Err(why) => {
-                debug!(queue, %why, "it was not found out whether the broker dead-letters at least once");
+                const SAID: &str = "it was not found out whether the broker keeps messages that come back while their queue is missing";
+                match why.kind() {
+                    ErrorKind::AccessRefused => debug!(queue, %why, "{SAID}"),
+                    _ => warn!(queue, %why, "{SAID}"),
+                }
             }
         }
         *last = Some(Instant::now());

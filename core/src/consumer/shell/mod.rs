@@ -180,7 +180,7 @@ impl Shell {
         }
         let declare = options.declare && options.dlx;
         let (may_set_aside, window) = (declare || options.sets_aside, options.window());
-        let findings = client.prepare(&plan, mode(declare)).await?;
+        let findings = client.examine(&plan, mode(declare)).await?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
             options.queue.clone(),
@@ -498,7 +498,7 @@ impl Shell {
                 let server = connection.server().clone();
                 demands.check(&server)?;
                 // Queues may have been deleted, or lost with their broker, meanwhile.
-                let findings = client.prepare(&plan, mode).await;
+                let findings = client.examine(&plan, mode).await;
                 // This uses a connection of its own, which the broker may refuse while the others are open.
                 let refused = findings.as_ref().err();
                 if client.consuming().report(refused).await
