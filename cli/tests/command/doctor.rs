@@ -84,7 +84,18 @@ async fn every_fault_is_found_and_nothing_else() {
         clinic
             .policy("greedy", "^stock", 0, json!({"max-length": 1000}))
             .await;
-        clinic.queue("heap.unreadable", json!({})).await;
+        clinic
+            .queue(
+                "heap.unreadable",
+                json!({"x-delivery-limit": 1_000_000_000}),
+            )
+            .await;
+        clinic
+            .queue(
+                "stock.unreadable",
+                json!({"x-delivery-limit": 1_000_000_000}),
+            )
+            .await;
         amqp.publish("heap.unreadable", "of AMQP 1.0").await;
         clinic.routed("unheard", "dead", json!({})).await;
         amqp.publish("unheard", "anybody?").await;
@@ -167,6 +178,7 @@ async fn every_fault_is_found_and_nothing_else() {
             ("RQ109", "orders.retry.5000"),
             ("RQ110", "orders.parked"),
             ("RQ110", "stock.parked"),
+            ("RQ110", "stock.unreadable"),
             ("RQ110", "full.dlq"),
             ("RQ111", "stock.retry.1000"),
             ("RQ112", "unheard"),

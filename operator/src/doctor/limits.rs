@@ -189,7 +189,8 @@ pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
     let graveyards = graveyards(all);
     let mut found = Vec::new();
     for queue in all.queues.values() {
-        let ours = matches!(all.kin(&queue.name), Some(Kin::Parking(_)));
+        let kin = all.kin(&queue.name);
+        let ours = matches!(kin, Some(Kin::Parking(_) | Kin::Unreadable(_)));
         if (!ours && !graveyards.contains(queue.name.as_str())) || queue.kind == QueueKind::Stream {
             continue;
         }
@@ -268,8 +269,13 @@ pub(super) fn parking_queue_limited(all: &Snapshot) -> Vec<Finding> {
             Code::ParkingLimited,
             &queue.name,
             format!(
-                "`{}` is where dead letters end, and it {}",
+                "`{}` is where {} end, and it {}",
                 queue.name,
+                match kin {
+                    Some(Kin::Unreadable(_)) =>
+                        "messages that RabbitMQ cannot deliver over AMQP 0-9-1",
+                    _ => "dead letters",
+                },
                 why.join(", and ")
             ),
             fix,

@@ -126,11 +126,11 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
                 ("max-length", "refuses or drops what has to wait"),
                 ("max-length-bytes", "refuses or drops what has to wait"),
             ],
-            Some(Kin::Parking(_)) => &[
-                ("dead-letter-exchange", "sends on what is parked"),
+            Some(Kin::Parking(_) | Kin::Unreadable(_)) => &[
+                ("dead-letter-exchange", "sends on what is kept for people"),
                 ("delayed-retry-type", "hides what was looked at"),
             ],
-            Some(Kin::Unreadable(_)) | None => continue,
+            None => continue,
         };
         let Some(effective) = all.effective.get(&queue.name) else {
             continue;
@@ -160,7 +160,9 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
         let (who, fix) = match (base, by_user) {
             (Some(base), true) => {
                 let harmless = match all.kin(&queue.name) {
-                    Some(Kin::Parking(_)) => ("delivery-limit", 1_000_000_000.into()),
+                    Some(Kin::Parking(_) | Kin::Unreadable(_)) => {
+                        ("delivery-limit", 1_000_000_000.into())
+                    }
                     _ => ("overflow", "reject-publish".into()),
                 };
                 let policy = policy_for(Some(base), &queue.name, &[harmless], &keys);
