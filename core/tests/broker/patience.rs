@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use retryrmq::{Client, ErrorKind, Message, Pause};
 use retryrmq_harness::{
     Broker, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
@@ -170,51 +171,59 @@ async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
 /// A pausing consumer keeps a message, so that no more come. Each time that the broker takes it back counts as a crash.
 #[tokio::test]
 async fn a_pause_longer_than_the_brokers_patience_is_no_crash() {
-    const PAUSE: Duration = Duration::from_secs(45);
     on_every_broker_where(Broker::is_controllable, |broker| async move {
         let node = node_with_consumer_timeout(&broker, ms(3_000)).await;
-        let client = Client::connect(node.url()).await.unwrap();
-        let amqp = node.connect().await;
-        amqp.declare(QUEUE, QueueType::Quorum).await;
-        for number in 0..6 {
-            amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
-        }
-        let diary = Diary::default();
-        let fails = Arc::new(AtomicBool::new(true));
-        let failing = Arc::clone(&fails);
-        let pause = Pause::default().failures(0.5).window(4).pause(PAUSE);
-        let consumer = client
-            .consumer(QUEUE)
-            .dlx(true)
-            .retry(policy("fixed(60s, retries=5)"))
-            .pause(pause)
-            .concurrency(1)
-            .prefetch(2);
-        let running = start(consumer, &diary, move |_| {
-            if failing.load(Ordering::SeqCst) {
-                Err("down".into())
-            } else {
-                Ok(())
-            }
-        })
-        .await;
-        diary.event("paused").await;
-        fails.store(false, Ordering::SeqCst);
-        diary.event("resumed").await;
-        for name in ["4", "5"] {
-            diary.until(name, 1).await;
-        }
-        let events = diary.event_names();
-        let lost = events.iter().filter(|name| **name == "disconnected");
-        let lost = lost.count();
-        println!("{broker}: {lost} lost, {events:?}");
-        assert!(!events.contains(&"parked"), "{broker}: {events:?}");
-        // A slow broker may confirm a copy too late. One that is not believed takes the message back 13 times.
-        assert!(lost <= 4, "{broker}: it is known, {events:?}");
-        running.close().await;
-        client.close().await;
+        let pauses = QueueType::ALL.map(|kind| pauses(&node, kind));
+        join_all(pauses).await;
     })
     .await;
+}
+
+/// Plays it on a queue of this type.
+async fn pauses(node: &Broker, kind: QueueType) {
+    const PAUSE: Duration = Duration::from_secs(45);
+    let what = format!("{node}, {kind}");
+    let vhost = node.vhost().await;
+    let client = Client::connect(vhost.url()).await.unwrap();
+    let amqp = vhost.connect().await;
+    amqp.declare(QUEUE, kind).await;
+    for number in 0..6 {
+        amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
+    }
+    let diary = Diary::default();
+    let fails = Arc::new(AtomicBool::new(true));
+    let failing = Arc::clone(&fails);
+    let pause = Pause::default().failures(0.5).window(4).pause(PAUSE);
+    let consumer = client
+        .consumer(QUEUE)
+        .dlx(true)
+        .retry(policy("fixed(60s, retries=5)"))
+        .pause(pause)
+        .concurrency(1)
+        .prefetch(2);
+    let running = start(consumer, &diary, move |_| {
+        if failing.load(Ordering::SeqCst) {
+            Err("down".into())
+        } else {
+            Ok(())
+        }
+    })
+    .await;
+    diary.event("paused").await;
+    fails.store(false, Ordering::SeqCst);
+    diary.event("resumed").await;
+    for name in ["4", "5"] {
+        diary.until(name, 1).await;
+    }
+    let events = diary.event_names();
+    let lost = events.iter().filter(|name| **name == "disconnected");
+    let lost = lost.count();
+    println!("{what}: {lost} lost, {events:?}");
+    assert!(!events.contains(&"parked"), "{what}: {events:?}");
+    // A slow broker may confirm a copy too late. One that is not believed takes the message back 13 times.
+    assert!(lost <= 4, "{what}: it is known, {events:?}");
+    running.close().await;
+    client.close().await;
 }
 
 /// One handler is busy, and what was prefetched behind it waits.

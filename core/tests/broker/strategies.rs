@@ -11,6 +11,7 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::{
+    capture,
     connecting::refused,
     stage,
     stage::{
@@ -205,10 +206,16 @@ async fn native_delays_and_parks() {
 async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attempt_is_used_up() {
     let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
     on_brokers_where(since, |broker| async move {
+        capture::start();
+        let warnings = || {
+            let is_it = |line: &&String| line.contains("a message came back too early");
+            capture::lines().iter().filter(is_it).count()
+        };
         for definition in [
             json!({ "delayed-retry-type": "disabled" }),
             json!({ "delayed-retry-min": 1, "delayed-retry-max": 1 }),
         ] {
+            let before = warnings();
             let vhost = broker.vhost().await;
             let policy = Policy::new(".*", definition);
             vhost.put_policy("all", &policy).await.unwrap();
@@ -236,6 +243,8 @@ async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attemp
             // Only the first failures were requeued.
             let detours = running.stats().detoured;
             assert!((1..=2).contains(&detours), "{detours}");
+            assert!(diary.event_names().contains(&"detoured"));
+            assert_eq!(warnings(), before + 1, "it is said once");
             settled(&vhost, &amqp, &running, QUEUE).await;
         }
     })

@@ -43,20 +43,30 @@ async fn is_parked(amqp: &Amqp, queue: &str, count: usize) {
 }
 
 /// A message of the queue `other` fails once, and comes back.
-async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) {
-    let came = Arc::<Mutex<bool>>::default();
+async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) -> OtherQueue {
+    let came = Arc::<Mutex<Vec<usize>>>::default();
     let seen = Arc::clone(&came);
-    let _other = Native::start(vhost, "other", move |message| {
-        let again = message.attempt() > 1;
-        *seen.lock().unwrap() |= again;
-        again
-    })
-    .await;
+    let other = Native::start(vhost, "other", move |message| {
+        let attempt = message.attempt();
+        seen.lock().unwrap().push(attempt);
+        attempt > 1
+    });
+    let other = other.await;
     amqp.publish_with("other", "x", id("other")).await;
     eventually(PATIENCE, "the other queue is served", || async {
-        *came.lock().unwrap()
+        came.lock().unwrap().contains(&2)
     })
     .await;
+    OtherQueue {
+        _other: other,
+        came,
+    }
+}
+
+/// A consumer of the queue `other`, and the attempts that it saw.
+struct OtherQueue {
+    _other: Native,
+    came: Arc<Mutex<Vec<usize>>>,
 }
 
 /// Messages that ask for direct replies fail, and another queue's message beside them.
@@ -72,8 +82,20 @@ async fn all_come_back(vhost: &Vhost, replica: &Replica) {
     )
     .await;
     let _orders = Native::start(vhost, "orders", |_| false).await;
-    other_queue_is_served(vhost, &amqp).await;
+    let other = other_queue_is_served(vhost, &amqp).await;
     is_parked(&amqp, "orders.parked", MANY).await;
+    // The last message has gone through everything, and none was delivered twice.
+    publish(vhost, "/queues/orders", ["last".to_owned()]).await;
+    let last = take(&amqp, "orders.parked", 1).await;
+    assert_eq!(
+        last[0]
+            .properties
+            .message_id()
+            .as_ref()
+            .map(|id| id.as_str()),
+        Some("last")
+    );
+    assert_eq!(*other.came.lock().unwrap(), [1, 2]);
     assert_eq!(replica.said("could not be stored"), 0);
 }
 

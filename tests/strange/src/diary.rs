@@ -19,10 +19,14 @@ struct Pages {
 }
 
 impl Diary {
-    pub(crate) fn handler(&self) -> impl Fn(Message) -> Ready<Answer> + Send + Sync + 'static {
+    /// A handler whose errors have so many bytes at least.
+    pub(crate) fn handler(
+        &self,
+        error: usize,
+    ) -> impl Fn(Message) -> Ready<Answer> + Send + Sync + 'static {
         let diary = self.clone();
         move |message| {
-            let answer = Fate::answer(&message);
+            let answer = Fate::answer(&message, error);
             if let (Ok(()), Some(id)) = (&answer, message.message_id()) {
                 *diary.pages().handled.entry(id.to_owned()).or_default() += 1;
             }

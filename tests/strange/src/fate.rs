@@ -47,14 +47,16 @@ impl Fate {
         matches!(Fate::of(id), Fate::FailsAlways | Fate::IsFatal)
     }
 
-    /// What the handler answers. A message that was replayed succeeds.
-    pub(crate) fn answer(message: &Message) -> Answer {
+    /// What the handler answers, with an error of so many bytes at least. A message that was replayed succeeds.
+    pub(crate) fn answer(message: &Message, error: usize) -> Answer {
         let id = message.message_id().expect("every message has an id");
         match Fate::of(id) {
             _ if message.replays() > 0 => Ok(()),
             Fate::Succeeds => Ok(()),
             Fate::FailsOnce if message.attempt() > 1 => Ok(()),
-            Fate::FailsOnce | Fate::FailsAlways => Err("it fails by its id".into()),
+            Fate::FailsOnce | Fate::FailsAlways => {
+                Err(format!("{:.<error$}", "it fails by its id").into())
+            }
             Fate::IsFatal => Err(park("it is fatal by its id").into()),
         }
     }

@@ -167,7 +167,7 @@ impl Place {
             .basic_get(queue.into(), BasicGetOptions { no_ack: true })
             .await
         {
-            ids.push(Message::from(&got.delivery).text().to_owned());
+            ids.push(Message::from(&got.delivery).text().trim_end().to_owned());
         }
         ids
     }

@@ -44,7 +44,7 @@ async fn refusal(place: &Place) -> String {
     };
     let diary = Diary::default();
     let started = scenarios::consumer(&client, &diary);
-    let refused = match started.start(diary.handler()).await {
+    let refused = match started.start(diary.handler(0)).await {
         Ok(_) => panic!(
             "{place}: the consumer starts, and handled {:?}",
             diary.handled()

@@ -44,8 +44,9 @@ fn batch_of(batch: &str) -> impl Iterator<Item = String> + use<'_> {
     numbers.flat_map(move |number| Fate::ALL.map(|fate| fate.id(batch, number)))
 }
 
-fn message(queue: &str, id: &str) -> Publish {
-    Publish::to_queue(queue, id).message_id(id)
+/// Its body is its id, and spaces up to so many bytes.
+fn message(queue: &str, id: &str, size: usize) -> Publish {
+    Publish::to_queue(queue, format!("{id:size$}")).message_id(id)
 }
 
 /// The messages of one setting, and their consumer.
@@ -75,7 +76,8 @@ impl<'a> Life<'a> {
     }
 
     async fn start(&mut self) {
-        let start = || consumer(&self.client, &self.diary).start(self.diary.handler());
+        let start =
+            || consumer(&self.client, &self.diary).start(self.diary.handler(self.setting.sizes.1));
         let running = Self::insist(self.setting, "the consumer starts", start).await;
         self.running = Some(running);
     }
@@ -196,7 +198,8 @@ impl<'a> Life<'a> {
     async fn publish(&mut self, batch: &str) {
         for id in batch_of(batch) {
             eventually(PATIENCE, "the message is confirmed", || async {
-                self.client.publish(message(QUEUE, &id)).await
+                let message = message(QUEUE, &id, self.setting.sizes.0);
+                self.client.publish(message).await
             })
             .await;
             self.books.published(&id);
@@ -211,7 +214,8 @@ impl<'a> Life<'a> {
     }
 
     async fn offer_one(&mut self, queue: &str, id: &str) -> bool {
-        match self.client.publish(message(queue, id)).await {
+        let message = message(queue, id, self.setting.sizes.0);
+        match self.client.publish(message).await {
             Ok(()) => {
                 self.books.published(id);
                 true

@@ -27,6 +27,8 @@ pub struct Setting {
     pub(crate) eval: Option<&'static str>,
     pub(crate) query: Option<&'static str>,
     pub(crate) alone: bool,
+    /// The least bytes of a body, and of the error of an attempt.
+    pub(crate) sizes: (usize, usize),
 }
 
 /// What is changed in a virtual host of its own.
@@ -79,6 +81,7 @@ impl Setting {
             eval: None,
             query: None,
             alone: false,
+            sizes: (0, 0),
         }
     }
 
@@ -181,6 +184,13 @@ impl Setting {
     #[must_use]
     pub fn url(mut self, query: &'static str) -> Self {
         self.query = Some(query);
+        self
+    }
+
+    /// Bodies have so many bytes at least, and errors of attempts so many.
+    #[must_use]
+    pub fn sizes(mut self, body: usize, error: usize) -> Self {
+        self.sizes = (body, error);
         self
     }
 

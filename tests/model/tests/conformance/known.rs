@@ -1,9 +1,10 @@
 //! Short programs that showed a difference between the model and a broker when they were found. Their numbers are those
 //! of `docs/broker-facts.md`.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, WAIT};
 use crate::program::{Forgery, How, Program, Step};
 use retryrmq_model::{Policy, QueueType, Version};
+use std::time::Duration;
 
 const PUBLISH: Step = publish(false, Forgery::None);
 const PUBLISH_BRIEF: Step = publish(true, Forgery::None);
@@ -168,7 +169,8 @@ pub(crate) fn known_programs(kind: QueueType, version: Version) -> Vec<(&'static
         },
         vec![PUBLISH, consume(0, 1), Step::CloseChannel { channel: 0 }],
     );
-    let all: Vec<_> = all.into_iter().chain([overruled]).collect();
+    let mut all: Vec<_> = all.into_iter().chain([overruled]).collect();
+    all.extend(under_policies(kind, version));
     let program = |layout, steps| Program {
         seed: 0,
         layout,
@@ -177,6 +179,67 @@ pub(crate) fn known_programs(kind: QueueType, version: Version) -> Vec<(&'static
     let all = all.into_iter();
     all.map(|(name, layout, steps)| (name, program(layout, steps)))
         .collect()
+}
+
+/// What policies take away from arguments, and add to them.
+fn under_policies(kind: QueueType, version: Version) -> Vec<(&'static str, Layout, Vec<Step>)> {
+    let none = Policy::default;
+    let quorum = kind == QueueType::Quorum;
+    let drops = || Policy {
+        reject_publish: Some(false),
+        ..Policy::default()
+    };
+    let brief = Policy {
+        message_ttl: Some(Duration::from_millis(WAIT.unsigned_abs())),
+        ..Policy::default()
+    };
+    let mut all = vec![(
+        "12: a policy gives messages a time to live",
+        Layout {
+            policies: [brief, none()],
+            ..Layout::plain(kind)
+        },
+        vec![PUBLISH, PUBLISH],
+    )];
+    let held = |policies| {
+        let layout = Layout {
+            at_least_once: true,
+            expires: true,
+            max_length: Some(0),
+            policies,
+            ..Layout::plain(kind)
+        };
+        // The second message tells whether the first one is held.
+        (layout, vec![Step::Delete { next: true }, PUBLISH, PUBLISH])
+    };
+    if quorum {
+        let (layout, steps) = held([none(), none()]);
+        all.push(("90: what is dead is held", layout, steps));
+        let (layout, steps) = held([drops(), none()]);
+        all.push(("90: and not under a policy with overflow", layout, steps));
+    }
+    if quorum && version >= Version::V4_0 {
+        let (layout, steps) = held([none(), drops()]);
+        all.push(("90: nor under one of an operator", layout, steps));
+    }
+    if quorum && version >= Version::V4_3 {
+        let disabled = Policy {
+            delayed_retry_type: Some("disabled".to_owned()),
+            ..Policy::default()
+        };
+        let layout = Layout {
+            delayed_retry: Some("failed"),
+            policies: [disabled, none()],
+            ..Layout::plain(kind)
+        };
+        let steps = vec![
+            PUBLISH,
+            consume(0, 1),
+            settle(0, 0, How::Nack { requeue: true }),
+        ];
+        all.push(("93: a policy takes the delay away", layout, steps));
+    }
+    all
 }
 
 /// Programs that keep messages for longer than the broker allows.

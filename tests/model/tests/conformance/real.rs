@@ -101,6 +101,13 @@ impl Real {
             };
             definition.insert("overflow".into(), json!(overflow));
         }
+        if let Some(time) = policy.message_ttl {
+            let milliseconds = u64::try_from(time.as_millis()).expect("a short time");
+            definition.insert("message-ttl".into(), json!(milliseconds));
+        }
+        if let Some(retry) = &policy.delayed_retry_type {
+            definition.insert("delayed-retry-type".into(), json!(retry));
+        }
         if definition.is_empty() {
             return;
         }

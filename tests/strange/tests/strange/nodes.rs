@@ -26,6 +26,8 @@ async fn a_consumer_timeout_of_four_seconds() {
     .await;
 }
 
+/// Bodies are as large as the broker takes, and errors need more than a frame. Larger bodies, and handlers that are slower than the timeout,
+/// are tested in `core/tests/broker/limits.rs` and `patience.rs`.
 #[tokio::test]
 async fn a_consumer_timeout_of_ten_seconds_small_frames_and_short_heartbeats() {
     check(|_| {
@@ -33,7 +35,9 @@ async fn a_consumer_timeout_of_ten_seconds_small_frames_and_short_heartbeats() {
             "consumer_timeout = 10000",
             "frame_max = 8192",
             "max_message_size = 64",
+            "heartbeat = 1",
         ])
+        .sizes(64, 12_000)
         .url("heartbeat=1")
         .eval("application:set_env(rabbit, channel_tick_interval, 500).")
     })

@@ -822,5 +822,8 @@ fn finds(mutant: Mutant, setting: impl Fn(u64) -> Setting) {
     });
     let found = found.unwrap_or_else(|| panic!("{mutant:?} is not found in {SEEDS} seeds"));
     let time = began.elapsed();
+    if let Err(broken) = run(found.seed, setting(found.seed)) {
+        panic!("{mutant:?}: fails without it as well: {broken}");
+    }
     println!("{mutant:?}: seed {}, {time:.1?}: {}", found.seed, found.why);
 }
