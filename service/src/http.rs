@@ -6,7 +6,7 @@ use axum::{Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE,
 use tokio::net::TcpListener;
 
 use crate::{
-    Health, Metrics,
+    Health, Metrics, http_server,
     web::{self, Page},
 };
 
@@ -35,10 +35,7 @@ pub(crate) async fn serve(listener: TcpListener, desk: Desk, page: Option<Page>)
     if let Some(page) = page {
         pages = pages.merge(web::routes(page));
     }
-    let pages = pages.into_make_service_with_connect_info::<SocketAddr>();
-    if let Err(error) = axum::serve(listener, pages).await {
-        tracing::error!(%error, "the pages for probes are not served any more");
-    }
+    http_server::serve(listener, pages).await;
 }
 
 async fn ready(State(desk): State<Desk>) -> (StatusCode, String) {

@@ -20,6 +20,7 @@ mod event_bus;
 mod health;
 pub mod history;
 mod http;
+mod http_server;
 mod intake;
 mod logging;
 mod metrics;

@@ -1,4 +1,4 @@
-//! Who asks for a page: by the headers of a proxy, by a token, or because they sit at this machine.
+//! Who asks for a page: by the headers of a proxy, or by a token.
 
 use std::{
     net::IpAddr,
@@ -15,22 +15,11 @@ use super::configuration::{Configuration, Role, Token};
 /// The cookie of somebody who signed in with a token.
 pub(super) const SESSION: &str = "retryrmq_session";
 
-/// What proxies write on requests.
-const PASSED_ON: [&str; 5] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-real-ip",
-];
-
 /// Somebody who may see the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Person {
     pub(super) name: String,
     pub(super) role: Role,
-    /// May not even see bodies: nobody said who may do what.
-    pub(super) is_guest: bool,
     /// Signed in with a token, and may sign out.
     pub(super) has_session: bool,
 }
@@ -78,7 +67,6 @@ pub(super) fn entry(
                     .take(100)
                     .collect(),
                 role,
-                is_guest: false,
                 has_session: false,
             }),
             None => Entry::Refused(
@@ -95,28 +83,9 @@ pub(super) fn entry(
             "The page is shown to those whom the proxy has signed in; this request did not come by way of it.",
         );
     }
-    // A name that somebody else's DNS points here is not this machine's.
-    let is_local_name = text(header::HOST.as_str()).is_some_and(|host| {
-        let name = host.rsplit_once(':').map_or(host, |(name, port)| {
-            match port.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => name,
-                false => host,
-            }
-        });
-        matches!(name, "localhost" | "127.0.0.1" | "[::1]")
-    });
-    // A proxy on this machine speaks for somebody who may be anywhere.
-    let is_passed_on = PASSED_ON.iter().any(|name| headers.contains_key(*name));
-    if peer.to_canonical().is_loopback() && is_local_name && !is_passed_on {
-        return Entry::Known(Person {
-            name: "guest".to_owned(),
-            role: Role::Reader,
-            is_guest: true,
-            has_session: false,
-        });
-    }
+    // An address of this machine proves nothing: a proxy here speaks for people who may be anywhere.
     Entry::Refused(
-        "Nobody has said who may see this page, so it is shown to its own machine alone: add [[page.tokens]] or [page.proxy] to the policy file.",
+        "This page is turned off, because nobody has said who may see it: add [[page.tokens]] or [page.proxy] to the policy file.",
     )
 }
 
@@ -153,7 +122,6 @@ fn of_session(page: &Configuration, said: &str, now: SystemTime) -> Option<Perso
     (seconds(now) < end.parse().ok()?).then_some(Person {
         name,
         role: token.role,
-        is_guest: false,
         has_session: true,
     })
 }
@@ -201,25 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_about_it_only_this_machine_reads_by_its_own_name() {
+    fn without_a_word_about_it_nobody_comes_in() {
         let page = Configuration::default();
-        let now = SystemTime::now();
         let there: IpAddr = "192.0.2.7".parse().unwrap();
-        for (peer, host, comes_in) in [
-            (HERE, "localhost:9419", true),
-            (HERE, "127.0.0.1", true),
-            ("::1".parse().unwrap(), "[::1]:9419", true),
-            (HERE, "evil.example:9419", false),
-            (there, "localhost:9419", false),
-        ] {
-            let entry = entry(&page, peer, &headers(&[("host", host)]), now);
-            let is_guest = matches!(&entry, Entry::Known(person) if person.is_guest);
-            assert_eq!(is_guest, comes_in, "{peer} {host}: {entry:?}");
-        }
-        for name in PASSED_ON {
-            let said = headers(&[("host", "localhost:9419"), (name, "192.0.2.7")]);
-            let entry = entry(&page, HERE, &said, now);
-            assert!(matches!(entry, Entry::Refused(_)), "{name}: {entry:?}");
+        for peer in [HERE, "::1".parse().unwrap(), there] {
+            for host in ["localhost:9419", "127.0.0.1", "shop.example"] {
+                let entry = entry(&page, peer, &headers(&[("host", host)]), SystemTime::now());
+                assert!(
+                    matches!(entry, Entry::Refused(why) if why.contains("[[page.tokens]]")),
+                    "{peer} {host}: {entry:?}"
+                );
+            }
         }
     }
 

@@ -49,7 +49,7 @@ impl<'a> Wardrobe<'a> {
         }
     }
 
-    /// Those of a message that belongs to `home`, for somebody who is no guest.
+    /// Those of a message that belongs to `home`.
     pub(super) fn of(&mut self, home: &str) -> Arc<Masks> {
         if let Some(masks) = self.by_home.get(home) {
             return Arc::clone(masks);
@@ -57,7 +57,7 @@ impl<'a> Wardrobe<'a> {
         if self.by_home.len() >= MOST_HOMES {
             self.by_home.clear(); // names are anybody's word
         }
-        let masks = Arc::new(Masks::of(self.page, self.queue, home, false));
+        let masks = Arc::new(Masks::of(self.page, self.queue, home));
         self.by_home.insert(home.to_owned(), Arc::clone(&masks));
         masks
     }
@@ -75,8 +75,8 @@ pub(super) struct Shown {
 
 impl Masks {
     /// Those of the policy file for a message that stands with those of `queue`, and belongs to `home`. In a queue of the service may be messages of
-    /// any queue, and not all say of which: there every rule holds. A guest sees no body.
-    pub(super) fn of(page: &Configuration, queue: &str, home: &str, is_guest: bool) -> Self {
+    /// any queue, and not all say of which: there every rule holds.
+    pub(super) fn of(page: &Configuration, queue: &str, home: &str) -> Self {
         let fits = |mask: &&Mask| {
             queue.starts_with(SERVICE) || [queue, home].iter().any(|name| glob(&mask.queue, name))
         };
@@ -85,7 +85,7 @@ impl Masks {
             names: Redaction::new(&page.redact),
             fields: Vec::new(),
             headers: Redaction::default(),
-            body: is_guest,
+            body: false,
         };
         let mut headers = page.redact.clone();
         for mask in masks {
@@ -262,20 +262,17 @@ mod tests {
         let page = page();
         let plain = BasicProperties::default();
         let body = br#"{"card": {"number": 4711}, "db_password": "p", "id": 7}"#;
-        let shown = |queue: &str, guest: bool, body: &[u8]| {
-            Masks::of(&page, queue, queue, guest).body(body, &plain)
-        };
-        let masked = shown("payments", false, body).text;
+        let shown = |queue: &str, body: &[u8]| Masks::of(&page, queue, queue).body(body, &plain);
+        let masked = shown("payments", body).text;
         for (text, there) in [("4711", false), ("\"p\"", false), ("7", true)] {
             assert_eq!(masked.contains(text), there, "{text}: {masked}");
         }
-        assert!(shown("orders", false, body).text.contains("4711"));
-        assert_eq!(shown("orders", true, body).text, "");
-        assert_eq!(shown("secret", false, body).text, "");
-        assert_eq!(shown("payments", false, b"card 4711").text, "");
-        assert_eq!(shown("payments", false, b"[[\"card 4711\"]]").text, "");
-        assert_eq!(shown("orders", false, b"card 4711").text, "card 4711");
-        assert_eq!(shown("orders", false, b"\x1b[31m\xff").text, "");
+        assert!(shown("orders", body).text.contains("4711"));
+        assert_eq!(shown("secret", body).text, "");
+        assert_eq!(shown("payments", b"card 4711").text, "");
+        assert_eq!(shown("payments", b"[[\"card 4711\"]]").text, "");
+        assert_eq!(shown("orders", b"card 4711").text, "card 4711");
+        assert_eq!(shown("orders", b"\x1b[31m\xff").text, "");
         // What only people can read as JSON.
         for body in [
             "{\"password\": \"4711\", \"score\": NaN}",
@@ -284,19 +281,19 @@ mod tests {
             "[{'password': '4711'}]",
             "\u{feff}{\"password\": \"4711\"}",
         ] {
-            let hidden = shown("orders", false, body.as_bytes());
+            let hidden = shown("orders", body.as_bytes());
             assert_eq!(hidden.text, "", "{body}");
             assert!(hidden.remark.contains("is none"), "{body}: {hidden:?}");
         }
         let said = plain.clone().with_content_type("application/json".into());
-        let open = Masks::of(&page, "orders", "orders", false);
+        let open = Masks::of(&page, "orders", "orders");
         assert_eq!(open.body(b"password=4711", &said).text, "");
         let all: Configuration = toml::from_str("redact = []").unwrap();
-        let nothing = Masks::of(&all, "orders", "orders", false);
+        let nothing = Masks::of(&all, "orders", "orders");
         assert_eq!(nothing.body(b"{4711}", &plain).text, "{4711}");
         // What was parked elsewhere is masked as where it belongs, and where that is not known by every rule.
         let elsewhere = |queue: &str, home: &str| {
-            let masks = Masks::of(&page, queue, home, false);
+            let masks = Masks::of(&page, queue, home);
             masks.body(body, &plain).text
         };
         assert!(elsewhere("dead", "orders").contains("4711"));
@@ -308,7 +305,7 @@ mod tests {
         for name in ["x-user", "Authorization", "x-tenant", "x-retry-error"] {
             table.insert(name.into(), AMQPValue::LongString("value".into()));
         }
-        let headers = Masks::of(&page, "payments", "payments", false).headers(Some(&table));
+        let headers = Masks::of(&page, "payments", "payments").headers(Some(&table));
         let said: Vec<_> = headers
             .iter()
             .map(|(n, v)| (n.as_str(), v.as_str()))

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::{Span, redaction};
 
-/// Who may see the page, and do what there. Without tokens and proxy it is shown to this machine alone, to read, without bodies.
+/// Who may see the page, and do what there. Without tokens and proxy nobody may, and the page is turned off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Configuration {

@@ -17,19 +17,25 @@ mod jobs;
 mod notes_cache;
 mod relative_time;
 mod request;
+mod sign_in_limiter;
 mod view;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{StatusCode, header::RETRY_AFTER},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
+use tokio::sync::Semaphore;
 
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
 use notes_cache::Notebook;
+use sign_in_limiter::SignInLimiter;
 
 use crate::{
     Book, Health, alerting_runtime::Running, history::History, policy::Shelf,
@@ -45,6 +51,7 @@ pub(crate) struct Page {
     running: Running,
     jobs: Jobs,
     notebook: Notebook,
+    sign_ins: SignInLimiter,
     store: Option<Arc<RedisStore>>,
 }
 
@@ -61,6 +68,7 @@ impl Page {
             health,
             jobs: Jobs::new(history.clone(), running.clone()),
             notebook: Notebook::default(),
+            sign_ins: SignInLimiter::default(),
             history,
             running,
             store,
@@ -79,6 +87,11 @@ impl Page {
 
 /// Bytes of a form, but for the messages that it names.
 const FORM: usize = 2 << 20;
+/// Bytes of a form that anybody may send.
+const SMALL_FORM: usize = 4 << 10;
+/// Requests for pages that are answered at the same time, and those of people who are not signed in yet. Probes need no such place.
+const MAX_REQUESTS: usize = 32;
+const MAX_SIGN_INS: usize = 8;
 /// Bytes by which a form names one message: `&mark=` and the mark.
 const NAMED: usize = 22;
 
@@ -86,11 +99,14 @@ const NAMED: usize = 22;
 pub(crate) fn routes(page: Page) -> Router {
     // A form may name all messages that are known by name.
     let most = FORM + page.history.records().saturating_mul(NAMED);
+    let sign_in = Router::new()
+        .route("/sign-in", get(view::sign_in).post(view::signed_in))
+        .route("/sign-out", post(view::sign_out))
+        .layer(DefaultBodyLimit::max(SMALL_FORM))
+        .layer(from_fn_with_state(places(MAX_SIGN_INS), limit_requests));
     Router::new()
         .route("/", get(view::queues))
         .route("/style.css", get(view::style))
-        .route("/sign-in", get(view::sign_in).post(view::signed_in))
-        .route("/sign-out", post(view::sign_out))
         .route("/search", get(view::search))
         .route("/waiting", get(view::waiting))
         .route("/queues/{queue}", get(view::queue))
@@ -100,5 +116,26 @@ pub(crate) fn routes(page: Page) -> Router {
         .route("/jobs", get(view::jobs).post(view::begin))
         .route("/jobs/{id}", get(view::job))
         .layer(DefaultBodyLimit::max(most))
+        .layer(from_fn_with_state(places(MAX_REQUESTS), limit_requests))
+        .merge(sign_in)
         .with_state(page)
+}
+
+fn places(count: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(count))
+}
+
+/// Answers a request at once, or not at all: one that waits would keep its body in memory.
+async fn limit_requests(
+    State(places): State<Arc<Semaphore>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match places.try_acquire() {
+        Ok(_place) => next.run(request).await,
+        Err(_) => {
+            let why = "Too many requests are being answered. Load the page again in a moment.\n";
+            (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], why).into_response()
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! A request: who sends it, which form they may send next, and how pages are answered.
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use askama::Template;
 use axum::{
@@ -29,6 +33,8 @@ pub(super) struct Visit {
 #[derive(Debug)]
 pub(super) struct Door {
     headers: HeaderMap,
+    /// The address that somebody asks from.
+    pub(super) client: IpAddr,
     /// The name by which the browser knows this page.
     host: Option<String>,
     /// The cookie of its forms, and whether it is new.
@@ -62,9 +68,11 @@ impl Frame {
     fn may(&self, role: Role) -> bool {
         self.person
             .as_ref()
-            .is_some_and(|person| !person.is_guest && person.role >= role)
+            .is_some_and(|person| person.role >= role)
     }
 }
+
+const MAY_NOT: &str = "You may look at this, and not do that: your role does not allow it.";
 
 /// What people are told where there is nothing else to show.
 #[derive(Template)]
@@ -87,6 +95,12 @@ impl FromRequestParts<Page> for Visit {
         let peer = peer(parts);
         let book = page.book();
         match auth::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
+            // Before its body is read, which may name many messages.
+            Entry::Known(person)
+                if parts.method != axum::http::Method::GET && person.role < Role::Operator =>
+            {
+                Err(door.refuse(Some(&person), StatusCode::FORBIDDEN, MAY_NOT))
+            }
             Entry::Known(person) => Ok(Self { person, book, door }),
             Entry::SignIn if parts.method == axum::http::Method::GET => {
                 Err(Redirect::to("/sign-in").into_response())
@@ -109,10 +123,10 @@ impl FromRequestParts<Page> for Door {
     }
 }
 
-fn peer(parts: &Parts) -> std::net::IpAddr {
+fn peer(parts: &Parts) -> IpAddr {
     let info = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     // Without it nobody is near.
-    info.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
+    info.map_or(Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
 }
 
 impl Door {
@@ -125,7 +139,13 @@ impl Door {
         };
         let book = page.book();
         let proxy = book.page().proxy.as_ref();
-        let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer(parts)));
+        let peer = peer(parts);
+        let is_proxied = proxy.is_some_and(|proxy| proxy.is_at(peer));
+        // The proxy adds the address that it was asked from at the end; what stands before it is anybody's word.
+        let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
+        let forwarded = forwarded
+            .and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok())
+            .filter(|_| is_proxied);
         let said = text("x-forwarded-host").filter(|_| is_proxied);
         let cookie = auth::cookie(&parts.headers, csrf::COOKIE);
         let cookie = match cookie.filter(|cookie| cookie.len() >= 32) {
@@ -133,6 +153,7 @@ impl Door {
             None => (csrf::new_cookie(), true),
         };
         Self {
+            client: forwarded.unwrap_or(peer),
             host: said.or_else(|| text("host")).map(str::to_owned),
             cookie,
             is_secure: text("origin").is_some_and(|origin| origin.starts_with("https://")),
@@ -294,11 +315,8 @@ impl Visit {
                 "This form did not come from this page, or its cookie is gone. Load the page again, and do it once more.",
             )));
         }
-        if self.person.is_guest || self.person.role < role {
-            return Err(Box::new(self.refuse(
-                StatusCode::FORBIDDEN,
-                "You may look at this, and not do that: your role does not allow it.",
-            )));
+        if self.person.role < role {
+            return Err(Box::new(self.refuse(StatusCode::FORBIDDEN, MAY_NOT)));
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ mod running;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 #[path = "../redis/server.rs"]
 mod server;
+mod slow_clients;
 mod stage;
 mod telling;
 mod trouble;

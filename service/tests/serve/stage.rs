@@ -142,9 +142,12 @@ impl Replica {
         .await;
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.id().expect("it runs");
-        let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap()).unwrap();
         kill_process(pid, signal).expect("it takes the signal");
     }
 

@@ -29,6 +29,8 @@ use crate::{
 
 /// Messages that a confirmation names one by one.
 const SHOWN: usize = 50;
+/// Somebody who drops more than these types their number.
+const TYPED_ABOVE: usize = 10;
 /// Results of a job on its page.
 const RESULTS: usize = 1_000;
 /// The longest silence.
@@ -52,6 +54,7 @@ struct Confirm {
     /// All of them, for the form.
     marks: String,
     count: usize,
+    is_count_typed: bool,
     rows: Vec<Row>,
     /// What operators noted about the group.
     note: Option<String>,
@@ -122,8 +125,13 @@ pub(in super::super) async fn confirm(
         fingerprint: fingerprint.to_owned(),
         rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
         count: meant.len(),
+        is_count_typed: is_count_typed(&work, meant.len()),
         marks: meant.join(","),
     })
+}
+
+fn is_count_typed(work: &Work, count: usize) -> bool {
+    matches!(work, Work::Drop(_)) && count > TYPED_ABOVE
 }
 
 /// Begins what was confirmed.
@@ -138,6 +146,16 @@ pub(in super::super) async fn begin(
     };
     if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
         return *refused;
+    }
+    if let Work::Drop(marks) = &work
+        && is_count_typed(&work, marks.len())
+        && first(&pairs, "count").trim() != marks.len().to_string()
+    {
+        let count = marks.len();
+        let why = format!(
+            "Nothing was dropped: to drop {count} messages for good, type {count}. Go back, and do it once more."
+        );
+        return visit.refuse(StatusCode::BAD_REQUEST, &why);
     }
     let Some(client) = page.health.client() else {
         return visit.refuse(

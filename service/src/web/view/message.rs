@@ -69,12 +69,7 @@ pub(in super::super) async fn parked(
         Ok(record) => record,
         Err(why) => return visit.refuse(StatusCode::NOT_FOUND, &why),
     };
-    let masks = Masks::of(
-        visit.book.page(),
-        &queue,
-        &record.home,
-        visit.person.is_guest,
-    );
+    let masks = Masks::of(visit.book.page(), &queue, &record.home);
     let message = record.message();
     // Decoding a large body takes its time.
     let shown = tokio::task::spawn_blocking(move || {

@@ -1,6 +1,6 @@
 //! Signing in with a token, and out.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use askama::Template;
 use axum::{
@@ -9,16 +9,12 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
-use tokio::time::sleep;
 use tracing::warn;
 
 use super::super::{
     Page, auth,
     request::{Door, Frame, set_cookie},
 };
-
-/// What a wrong token costs, so that nobody tries many.
-const WRONG: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
@@ -64,14 +60,18 @@ pub(in super::super) async fn signed_in(
     }
     let book = page.book();
     let (now, length) = (SystemTime::now(), book.page().session.0);
+    if !page.sign_ins.charge(door.client) {
+        let why = "Too many wrong tokens came from your address. Try again in a few seconds.";
+        return show(&door, StatusCode::TOO_MANY_REQUESTS, why);
+    }
     let token = auth::with_token(book.page(), &said.token);
     let Some((token, session)) =
         token.and_then(|token| Some((token, auth::session(token, length, now)?)))
     else {
-        warn!("somebody tried to sign in with a wrong token");
-        sleep(WRONG).await;
+        warn!(client = %door.client, "somebody tried to sign in with a wrong token");
         return show(&door, StatusCode::FORBIDDEN, "This token is nobody's.");
     };
+    page.sign_ins.refund(door.client);
     tracing::info!(who = token.name, "signed in");
     let mut response = Redirect::to("/").into_response();
     let cookie = door.keep(auth::SESSION, &session, Some(length.as_secs()));

@@ -34,13 +34,24 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
         // A browser escapes the commas alone. Here every letter is three, so this is as long as a form that names 300 000 messages.
         let others = (0..110_000).map(|number| format!("{number:016x}"));
         let marks: Vec<_> = others.chain([own]).collect();
-        let form = [
-            ("word", word.as_str()),
-            ("queue", "orders"),
-            ("work", "drop"),
-            ("marks", &marks.join(",")),
-        ];
-        let (_, page) = ada.does(&form).await;
+        let marks = marks.join(",");
+        let form = |count| {
+            [
+                ("word", word.as_str()),
+                ("queue", "orders"),
+                ("work", "drop"),
+                ("marks", &marks),
+                ("count", count),
+            ]
+        };
+        // Whoever drops so many types their number.
+        for count in ["", "110000"] {
+            let refused = ada.post("/jobs", &form(count)).await;
+            assert_eq!(refused.status, 400, "{}", refused.body);
+            assert!(refused.body.contains("type 110001"), "{}", refused.body);
+        }
+        depth(&amqp, "orders.parked", 1).await;
+        let (_, page) = ada.does(&form("110001")).await;
         assert!(page.contains(">dropped<"), "{page}");
         depth(&amqp, "orders.parked", 0).await;
         // Each has a result, also where a job comes to none of them.

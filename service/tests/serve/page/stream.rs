@@ -3,7 +3,7 @@
 use retryrmq::Client;
 use retryrmq_harness::{QueueType, Version, on_brokers, on_brokers_where};
 
-use super::Visitor;
+use super::{Visitor, people};
 use crate::stage::{Native, Replica, declare, id, policy};
 
 #[tokio::test]
@@ -11,7 +11,8 @@ async fn a_stream_that_was_made_anew_is_read_again() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
-        let file = policy("[defaults]\nrejected = \"park\"\n");
+        let folder = tempfile::tempdir().unwrap();
+        let file = policy(&people(folder.path(), "[defaults]\nrejected = \"park\"\n"));
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
         let orders = Native::start(&vhost, "orders", |_| false).await;
@@ -19,8 +20,8 @@ async fn a_stream_that_was_made_anew_is_read_again() {
             amqp.publish_with("orders", "body", id(&format!("m{number}")))
                 .await;
         }
-        let mut guest = Visitor::new(&replica);
-        guest.sees("/queues/orders", &["<b>6</b> parked"]).await;
+        let mut rea = Visitor::with_token(&replica, "rea-0123456789abcdef").await;
+        rea.sees("/queues/orders", &["<b>6</b> parked"]).await;
         // Another replica is faster, or an operator has made it again.
         let client = Client::connect(vhost.url()).await.unwrap();
         amqp.delete("retryrmq.serve.history").await;
@@ -30,7 +31,7 @@ async fn a_stream_that_was_made_anew_is_read_again() {
             .await
             .unwrap();
         amqp.publish_with("orders", "body", id("late")).await;
-        guest.sees("/queues/orders", &["<b>7</b> parked"]).await;
+        rea.sees("/queues/orders", &["<b>7</b> parked"]).await;
         client.close().await;
         drop(orders);
         assert!(replica.end().await.success());

@@ -1,0 +1,95 @@
+//! How often a client may try a token.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// What a wrong token costs.
+const COST: Duration = Duration::from_secs(1);
+/// Wrong tokens that a client may try before it has to wait.
+const BURST: u32 = 5;
+
+/// What each client still owes for its wrong tokens. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SignInLimiter {
+    paid_off: Arc<Mutex<HashMap<IpAddr, Instant>>>,
+}
+
+impl SignInLimiter {
+    /// Charges a client for a try, before it is known whether the token is wrong: many may be tried at the same time. `false` if it has to
+    /// wait first.
+    pub(super) fn charge(&self, client: IpAddr) -> bool {
+        let now = Instant::now();
+        let mut paid_off = self.paid_off.lock().unwrap_or_else(PoisonError::into_inner);
+        paid_off.retain(|_, until| *until > now);
+        let until = paid_off.entry(network(client)).or_insert(now);
+        let may = *until + COST <= now + COST * BURST;
+        if may {
+            *until += COST;
+        }
+        may
+    }
+
+    /// The token was right.
+    pub(super) fn refund(&self, client: IpAddr) {
+        let mut paid_off = self.paid_off.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = paid_off.get_mut(&network(client)) {
+            *until -= COST;
+        }
+    }
+}
+
+/// An IPv6 client has all addresses of its /64 network.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & (u128::MAX << 64);
+            Ipv6Addr::from(network).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_client_has_five_tries_and_then_one_a_second() {
+        let limiter = SignInLimiter::default();
+        let (one, other) = ("2001:db8::1", "2001:db8:0:1::1");
+        let tries = |address: &str, count| {
+            let address = address.parse().unwrap();
+            (0..count).filter(|_| limiter.charge(address)).count()
+        };
+        assert_eq!(tries(one, 600), 5);
+        assert_eq!(tries("2001:db8::2", 10), 0, "the same network");
+        assert_eq!(tries(other, 10), 5);
+        advance(COST * 2).await;
+        assert_eq!(tries(one, 10), 2);
+        advance(COST * 60).await;
+        assert_eq!(tries(one, 10), 5);
+        assert_eq!(
+            limiter.paid_off.lock().unwrap().len(),
+            1,
+            "others are forgotten"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn right_tokens_cost_nothing() {
+        let limiter = SignInLimiter::default();
+        let client = "192.0.2.1".parse().unwrap();
+        for _ in 0..100 {
+            assert!(limiter.charge(client));
+            limiter.refund(client);
+        }
+    }
+}
