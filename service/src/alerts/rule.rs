@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use retryrmq_operator::{
-    condition::{Condition, Variables},
+    condition::{Condition, Unjudged, Variables},
     glob::{glob, topic},
 };
 use schemars::JsonSchema;
@@ -152,7 +152,7 @@ pub(super) struct Verdict {
     pub(super) fields: BTreeMap<String, String>,
 }
 
-/// The rules in their order, ready to judge. Blocks while a condition is judged: two seconds a message at most.
+/// The rules in their order, ready to judge. Blocks while a condition is judged: half a second a message at most.
 #[derive(Debug)]
 pub(super) struct Bench {
     seats: Vec<Seat>,
@@ -165,6 +165,8 @@ pub(super) struct Bench {
 struct Seat {
     rule: Rule,
     condition: Option<Condition>,
+    /// Whether it was said that the condition is slow.
+    has_warned: bool,
 }
 
 /// The variables of a condition.
@@ -186,6 +188,7 @@ impl Bench {
             Ok(Seat {
                 rule: rule.clone(),
                 condition,
+                has_warned: false,
             })
         });
         Ok(Self {
@@ -218,8 +221,17 @@ impl Bench {
                 match condition.holds(variables(death)) {
                     Ok(true) => {}
                     Ok(false) => return None,
-                    Err(why) => {
+                    Err(Unjudged { why, is_slow }) => {
                         unjudged += 1;
+                        if is_slow && !std::mem::replace(&mut seat.has_warned, true) {
+                            tracing::warn!(
+                                rule = rule.name,
+                                queue = death.queue,
+                                why,
+                                "the condition `where` cannot be judged on a message, which no longer matches the rule; this is said once, and counted \
+                                 in retryrmq_serve_alerts_unjudged_total. Make it simpler: nested loops over lists are slow"
+                            );
+                        }
                         tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
                         return None;
                     }
@@ -269,7 +281,7 @@ fn fits(pattern: Option<&str>, text: &str) -> bool {
 
 fn variables(death: &Obituary) -> Variables {
     let mut variables = Variables::new();
-    let body = death.body.clone().unwrap_or(Value::Null);
+    let body = death.body.as_deref().cloned().unwrap_or(Value::Null);
     variables.insert("body".to_owned(), body);
     variables.insert("headers".to_owned(), death.headers.clone());
     variables
@@ -287,7 +299,7 @@ fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<Stri
         }
     };
     for path in &rule.body {
-        let mut at = death.body.as_ref();
+        let mut at = death.body.as_deref();
         for step in path.split('.') {
             at = at.and_then(|value| match value {
                 Value::Array(items) => step.parse::<usize>().ok().and_then(|i| items.get(i)),
@@ -353,7 +365,9 @@ mod tests {
             error_type: "db.Timeout".to_owned(),
             type_name: Some("shop.Order".to_owned()),
             headers: json!({"x-tenant": "acme", "Authorization": "Bearer s3cret", "evil": "a\u{1b}[2J"}),
-            body: Some(json!({"customer": {"id": 7, "password": "s3cret"}, "lines": [{"n": 1}]})),
+            body: Some(
+                json!({"customer": {"id": 7, "password": "s3cret"}, "lines": [{"n": 1}]}).into(),
+            ),
             ..Obituary::default()
         }
     }
