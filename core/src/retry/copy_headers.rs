@@ -8,7 +8,7 @@ use lapin::{
 };
 
 use super::{
-    Failure, Handover, ParkReason, RetryState,
+    Failure, Handover, ParkReason, RetryState, counters_of_others,
     fingerprint::fingerprint,
     header_budget::{encoded_size, fit, size_of},
     headers, history,
@@ -161,7 +161,9 @@ impl Stamp<'_> {
         ] {
             copy.remove(name);
         }
-        if keep_count && self.state.retries > 0 {
+        if !keep_count {
+            counters_of_others::reset(&mut copy);
+        } else if self.state.retries > 0 {
             self.count(&mut copy, headers::COUNT, self.state.retries);
         }
         insert(&mut copy, headers::WALK, long(walk));

@@ -8,6 +8,7 @@
 
 mod backoff;
 mod copy_headers;
+mod counters_of_others;
 mod decision;
 mod delay_steps;
 mod duration;
