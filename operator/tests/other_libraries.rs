@@ -136,6 +136,84 @@ fn a_failure_of_an_earlier_life_is_not_told() {
     }
 }
 
+/// A publisher may write what a library writes. The broker has dead-lettered the message, and knows where.
+#[test]
+fn headers_that_name_another_queue_than_the_broker_choose_no_target() {
+    let text = |text: &str| Value::Text(text.to_owned());
+    let death = |queue: &str, reason: &str| {
+        Value::Table(Headers::from_iter([
+            ("queue".to_owned(), text(queue)),
+            ("reason".to_owned(), text(reason)),
+            ("time".to_owned(), Value::Time(1_790_000_000)),
+        ]))
+    };
+    let refused = || vec![death("orders", "rejected")];
+    let waited = || vec![death("orders.wait", "expired")];
+    let fault = ("MT-Reason", "fault");
+    let to_payments = ("MT-Fault-InputAddress", "rabbitmq://h/payments");
+    for (said, deaths, source) in [
+        (vec![fault, to_payments], refused(), Some("orders")),
+        (
+            vec![
+                ("NServiceBus.FailedQ", "payments"),
+                ("NServiceBus.ExceptionInfo.ExceptionType", "X"),
+            ],
+            refused(),
+            Some("orders"),
+        ),
+        (
+            vec![
+                ("x-exception-message", "m"),
+                ("x-exception-stacktrace", "a.B: m"),
+                ("x-original-exchange", ""),
+                ("x-original-routingKey", "payments"),
+            ],
+            refused(),
+            None,
+        ),
+        // It seems to have failed later.
+        (
+            vec![
+                fault,
+                to_payments,
+                ("MT-Fault-Timestamp", "2027-01-01T00:00:00.0000000Z"),
+            ],
+            refused(),
+            None,
+        ),
+        (
+            vec![
+                ("NServiceBus.FailedQ", "payments"),
+                ("NServiceBus.TimeOfFailure", "2027-01-01 00:00:00:000000 Z"),
+            ],
+            refused(),
+            None,
+        ),
+        // The library names the same queue, or the message only waited elsewhere.
+        (
+            vec![fault, ("MT-Fault-InputAddress", "rabbitmq://h/orders")],
+            refused(),
+            Some("orders"),
+        ),
+        (vec![fault, to_payments], waited(), Some("payments")),
+    ] {
+        let mut headers: Headers = said
+            .iter()
+            .map(|(name, said)| ((*name).to_owned(), text(said)))
+            .collect();
+        headers.insert("x-death".to_owned(), Value::List(deaths));
+        let letter = read(&Letter {
+            queue: "orders_error",
+            headers: &headers,
+            kind: None,
+            body: b"{}",
+            died_at_home: false,
+        });
+        let letter = letter.unwrap();
+        assert_eq!(letter.source.queue(), source, "{said:?}: {letter:?}");
+    }
+}
+
 #[test]
 fn nservicebus() {
     let letter = Fixture::named("nservicebus").read();

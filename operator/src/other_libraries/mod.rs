@@ -7,8 +7,9 @@
 //!   DeadLetter: which library, out of which queue, why, with which stack, since when, and what to replay
 //! ```
 //!
-//! A library's own words come before the broker's `x-death`: they name the queue whose consumer failed, while `x-death` may tell
-//! of a waiting queue on the way. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
+//! A library's own words come before the broker's `x-death`: they say why a message failed. But its publisher may have written them, and chosen the
+//! queue that a replay goes to. So where the broker names another queue, it is believed; and where the library's failure seems to be later, nobody
+//! is. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
 
 mod bounded_json;
 mod celery;
@@ -40,6 +41,22 @@ pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         Library::Celery => false, // it reads the newest death itself
         _ => letter.died_at_home || x_death::came_after(letter, said),
     };
-    said.filter(|said| !is_earlier(said))
-        .or_else(|| x_death::read(letter))
+    let said = said.filter(|said| !is_earlier(said));
+    let Some(said) = said else {
+        return x_death::read(letter);
+    };
+    match x_death::other_queue(letter, &said) {
+        None => Some(said),
+        Some(queue) if said.failed_at.is_some() => {
+            let hint = format!(
+                "its headers name `{}`, and the broker dead-lettered it out of `{queue}`",
+                said.source.queue().unwrap_or_default()
+            );
+            Some(DeadLetter {
+                source: Source::Unknown(hint),
+                ..said
+            })
+        }
+        Some(_) => x_death::read(letter),
+    }
 }

@@ -72,6 +72,14 @@ pub(crate) fn came_after(letter: &Letter<'_>, said: &DeadLetter) -> bool {
     }
 }
 
+/// The queue out of which the broker dead-lettered the message, if a library names another one.
+pub(crate) fn other_queue(letter: &Letter<'_>, said: &DeadLetter) -> Option<String> {
+    let deaths = all(letter);
+    let died = decisive(letter, &deaths).filter(|death| death.reason != "expired")?;
+    let named = said.source.queue()?;
+    (said.library != Library::Celery && died.queue != named).then(|| died.queue.clone())
+}
+
 /// The exchange and routing key of its publisher: those of the oldest death.
 pub(crate) fn published(deaths: &[Death]) -> Option<(String, String)> {
     let (exchange, key) = &deaths.last()?.published;
