@@ -4,7 +4,8 @@
 //! building anything: how much of it the message knows, how many values it holds, and where it breaks off.
 
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage,
+    SerializeOptions,
 };
 use serde_json::Value;
 
@@ -82,7 +83,8 @@ impl Messages {
             tried,
             others,
         };
-        let (value, broken) = match json(message, &bytes[..measure.sound - base]) {
+        let is_whole = measure.broken.is_none();
+        let (value, broken) = match json(message, &bytes[..measure.sound - base], is_whole) {
             Ok(value) => (Some(value), measure.broken),
             Err(why) => (None, measure.broken.or(Some(Broken { at: base, why }))),
         };
@@ -187,13 +189,41 @@ fn sample(bytes: &[u8]) -> &[u8] {
     if end == 0 { bytes } else { &bytes[..end] }
 }
 
-fn json(message: MessageDescriptor, bytes: &[u8]) -> Result<Value, String> {
-    // What JSON calls 64-bit numbers in texts would be no numbers for a filter. A field that has its default is not on the
-    // wire; to write all of those would let a small body become a huge value.
+/// How many fields with their default are written into a body.
+const MOST_DEFAULTS: usize = 4_096;
+
+/// How many fields have their default and were not sent, in the message and those within it.
+fn defaults(message: &DynamicMessage) -> usize {
+    let within = |value: &prost_reflect::Value| match value {
+        prost_reflect::Value::Message(message) => defaults(message),
+        prost_reflect::Value::List(values) => values.iter().map(of_value).sum(),
+        prost_reflect::Value::Map(values) => values.values().map(of_value).sum(),
+        _ => 0,
+    };
+    let kind = message.descriptor();
+    let is_absent =
+        |field: &FieldDescriptor| !field.supports_presence() && !message.has_field(field);
+    let absent = kind.fields().filter(is_absent).count();
+    let sent = message.fields().map(|(_, value)| within(value));
+    absent + sent.sum::<usize>()
+}
+
+fn of_value(value: &prost_reflect::Value) -> usize {
+    match value {
+        prost_reflect::Value::Message(message) => defaults(message),
+        _ => 0,
+    }
+}
+
+/// `is_whole`: what is not there was not sent, and has its default.
+fn json(message: MessageDescriptor, bytes: &[u8], is_whole: bool) -> Result<Value, String> {
+    let message = DynamicMessage::decode(message, bytes).map_err(|error| error.to_string())?;
+    // What JSON calls 64-bit numbers in texts would be no numbers for a filter. A field that has its default is not on the wire, and a filter asks
+    // for `paid == false` all the same; but to write very many of those would let a small body become a huge value.
     let options = SerializeOptions::new()
         .stringify_64_bit_integers(false)
+        .skip_default_fields(!is_whole || defaults(&message) > MOST_DEFAULTS)
         .use_proto_field_name(true);
-    let message = DynamicMessage::decode(message, bytes).map_err(|error| error.to_string())?;
     message
         .serialize_with_options(serde_json::value::Serializer, &options)
         .map_err(|error| error.to_string())

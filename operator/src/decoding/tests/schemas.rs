@@ -64,6 +64,39 @@ fn a_named_message_is_decoded_as_it() {
     }
 }
 
+/// A publisher of proto3 does not send them.
+#[test]
+fn fields_with_their_default_are_there() {
+    let of = |name: &str, value: &Value| {
+        let decoder = Decoder::protobuf(&descriptor_set(), Some(name)).unwrap();
+        decode_by(&encode(name, value), &decoder)
+            .sound()
+            .cloned()
+            .unwrap()
+    };
+    let order = of(
+        "shop.Order",
+        &json!({"customer": {"id": 0}, "lines": [{"sku": "A-1"}]}),
+    );
+    assert_eq!(order["id"], 0);
+    assert_eq!(order["customer"]["id"], 0);
+    assert_eq!(order["customer"]["name"], "");
+    assert_eq!(order["lines"][0]["count"], 0);
+    assert_eq!(order["offsets"], json!([]));
+    let invoice = of("shop.Invoice", &json!({"number": "R-17"}));
+    assert_eq!(
+        (&invoice["paid"], &invoice["amount"]),
+        (&json!(false), &json!(0))
+    );
+    // A message that was not sent is no message of zeros.
+    assert_eq!(of("shop.Order", &json!({"id": 7})).get("customer"), None);
+    // A few bytes do not become a huge value.
+    let many = json!({"lines": vec![json!({}); 10_000]});
+    let many = of("shop.Order", &many);
+    assert_eq!(many["lines"].as_array().unwrap().len(), 10_000);
+    assert_eq!(many["lines"][0], json!({}));
+}
+
 #[test]
 fn without_a_name_the_best_fit_is_found() {
     let decoder = Decoder::protobuf(&descriptor_set(), None).unwrap();
