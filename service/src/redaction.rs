@@ -69,13 +69,34 @@ impl Redaction {
                     }
                 }
             }
+            Value::String(text) if !self.is_empty() => {
+                within_json(text, |inner| self.hide_at(inner, depth + 1));
+            }
             _ => {}
         }
     }
 }
 
-/// Hides what stands at a path: names between dots, `*` is any name or place in a list.
+/// Masks what is in a text that is JSON itself. A text that only looks like JSON is hidden: nobody can tell what is secret in it.
+fn within_json(text: &mut String, mask: impl FnOnce(&mut Value)) {
+    let start = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    if !start.starts_with(['{', '[']) {
+        return;
+    }
+    match serde_json::from_str::<Value>(start) {
+        Ok(mut inner) => {
+            mask(&mut inner);
+            *text = inner.to_string();
+        }
+        // `[info] started` is no JSON, and has no names.
+        Err(_) if start.contains([':', '=']) => HIDDEN.clone_into(text),
+        Err(_) => {}
+    }
+}
+
+/// Hides what stands at a path, without regard to case: names between dots, `*` is any name or place in a list.
 pub(crate) fn hide_path(value: &mut Value, path: &str) {
+    let path = path.to_lowercase();
     let steps: Vec<&str> = path.split('.').collect();
     hide_steps(value, &steps);
 }
@@ -96,14 +117,16 @@ fn hide_steps(value: &mut Value, steps: &[&str]) {
         Value::Object(map) => {
             let whole = steps.join(".");
             for (name, value) in map {
+                let name = name.to_lowercase();
                 // A name may have dots itself.
-                if glob(&whole, name) {
+                if glob(&whole, &name) {
                     *value = HIDDEN.into();
-                } else if glob(step, name) {
+                } else if glob(step, &name) {
                     hide_steps(value, rest);
                 }
             }
         }
+        Value::String(text) => within_json(text, |inner| hide_steps(inner, steps)),
         _ => {}
     }
 }
@@ -123,5 +146,27 @@ mod tests {
         }
         let expected = json!({"a": [{"Api-Key": "***", "b": 2}], "card": "***", "items": [{"price": "***"}, {"price": "***"}], "a.b": "***"});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn json_within_a_text_is_masked_as_well() {
+        let inner = json!({"password": "4711", "card": {"Number": "4711"}, "id": 7}).to_string();
+        let deeper = json!({"event": inner}).to_string();
+        let mut value = json!({"payload": inner, "deeper": deeper, "broken": "{\"password\": \"4711\"", "log": "[info] started", "id": 7});
+        Redaction::new(&usual()).hide(&mut value);
+        for path in ["payload.card.number", "deeper.EVENT.card.*"] {
+            hide_path(&mut value, path);
+        }
+        let text = value.to_string();
+        assert!(!text.contains("4711"), "{text}");
+        assert_eq!(
+            (&value["id"], &value["log"]),
+            (&json!(7), &json!("[info] started"))
+        );
+        assert!(value["payload"].as_str().unwrap().contains("\"id\":7"));
+        // Nothing is secret here.
+        let mut open = json!({"payload": inner});
+        Redaction::default().hide(&mut open);
+        assert_eq!(open["payload"], inner);
     }
 }

@@ -130,6 +130,12 @@ impl Masks {
             None => String::new(),
         };
         let text = match (&decoded.value, decoded.format) {
+            (_, Format::ProtobufWire | Format::Binary)
+                if !self.names.is_empty() || !self.fields.is_empty() =>
+            {
+                remark = "Its fields, if it has some, have no names without a schema: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.".to_owned();
+                String::new()
+            }
             (Some(structured @ (Value::Object(_) | Value::Array(_))), _)
                 if self.fields.is_empty() || has_fields(structured) =>
             {
@@ -138,7 +144,7 @@ impl Masks {
                 for path in &self.fields {
                     hide_path(&mut structured, path);
                 }
-                format!("{structured:#}")
+                terminal_escape::block(&format!("{structured:#}")).into_owned()
             }
             // A rule names fields, and here are none: what it means to hide may stand anywhere.
             _ if !self.fields.is_empty() => {
@@ -273,6 +279,20 @@ mod tests {
         assert_eq!(shown("payments", b"[[\"card 4711\"]]").text, "");
         assert_eq!(shown("orders", b"card 4711").text, "card 4711");
         assert_eq!(shown("orders", b"\x1b[31m\xff").text, "");
+        // Fields without names, and characters that change what people see.
+        let wire = b"\x0a\x044711\x12\x05\x0a\x034711";
+        let hidden = shown("orders", &[&wire[..], &[0x10, 7]].concat());
+        assert!(!hidden.text.contains("4711"), "{hidden:?}");
+        let odd = shown("orders", "{\"id\": \"\u{202e}4711\u{85}\"}".as_bytes()).text;
+        assert!(
+            !odd.contains(['\u{202e}', '\u{85}']) && odd.contains("4711"),
+            "{odd}"
+        );
+        assert!(
+            !shown("payments", b"{\"Card\": {\"NUMBER\": 4711}}")
+                .text
+                .contains("4711")
+        );
         // What only people can read as JSON.
         for body in [
             "{\"password\": \"4711\", \"score\": NaN}",
