@@ -23,6 +23,21 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(example(name)).unwrap()
 }
 
+/// By Prometheus itself, where it is.
+#[test]
+fn the_rules_for_prometheus_fire_when_they_should() {
+    let promtool = std::process::Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(example("alert-rules.test.yml"))
+        .output();
+    match promtool {
+        Ok(tested) => assert!(tested.status.success(), "{tested:?}"),
+        Err(why) => {
+            eprintln!("skipped: there is no promtool here ({why}; apt-get install prometheus)")
+        }
+    }
+}
+
 #[tokio::test]
 async fn systemd_is_told_that_it_is_ready_lives_and_ends() {
     on_brokers(|broker| async move {
