@@ -9,7 +9,7 @@ use retryrmq_operator::management::{self, Address, Queue};
 use crate::{error::Fault, global::Global};
 
 /// Where the management API is.
-#[derive(Clone, Args)]
+#[derive(Clone, Default, Args)]
 #[command(next_help_heading = "Management API")]
 pub(crate) struct Management {
     /// The management API: http://host:15672, or https://user:password@host:15671

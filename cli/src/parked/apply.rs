@@ -1,6 +1,6 @@
 //! What is done with each chosen message: waves of them are sent, confirmed, written down, and only then acknowledged.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clap::Args;
 use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     action::{Choice, Deed},
     audit::Audit,
-    canary::{Canary, Fate},
+    canary::{Canary, Fate, WaitingQueues},
     edit::Editor,
     foreign, ls,
     message_ref::handle,
@@ -20,6 +20,8 @@ use super::{
 };
 use crate::{
     error::Fault,
+    global::Global,
+    management::Management,
     output::{Output, Text},
     shutdown::Stop,
 };
@@ -45,6 +47,23 @@ pub(super) struct Manner {
     )]
     canary_wait: String,
 
+    /// What to do where nobody can tell whether the --canary lives: the management API cannot be asked for the waiting queues of its target, failures
+    /// wait in the target itself (strategy native), or a service runs that may keep them in Redis
+    #[arg(
+        long,
+        value_name = "ACTION",
+        default_value = "stop",
+        requires = "canary"
+    )]
+    canary_unknown: OnUnknown,
+
+    /// The policy of the target's consumers, for --canary: its waiting queues are watched, and the management API is not asked
+    #[arg(long, value_name = "POLICY", requires = "canary")]
+    retry: Option<String>,
+
+    #[command(flatten)]
+    management: Management,
+
     /// Edit each message in $VISUAL or $EDITOR before it goes: body, headers and properties. A message that is left unchanged stays
     /// parked
     #[arg(long, conflicts_with_all = ["dry_run", "canary"], requires = "which")]
@@ -55,10 +74,35 @@ pub(super) struct Manner {
     keep_count: bool,
 }
 
+/// What `--canary-unknown` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum OnUnknown {
+    /// Replay nothing more
+    #[default]
+    Stop,
+    /// Replay the rest
+    Continue,
+}
+
 /// Longer than this a broker does not let a message be held: its `consumer_timeout` is 30 minutes.
 const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
 
 impl Manner {
+    fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, Fault> {
+        match &self.retry {
+            Some(policy) => {
+                let policy = policy.parse().map_err(|why: retryrmq::Error| {
+                    Fault::usage(format!(
+                        "--retry: {}",
+                        terminal_escape::line(&why.to_string())
+                    ))
+                })?;
+                Ok(WaitingQueues::Of(policy))
+            }
+            None => Ok(WaitingQueues::Listed(self.management.open(global)?)),
+        }
+    }
+
     fn patience(&self) -> Result<Duration, Fault> {
         let wait = parse_duration(&self.canary_wait)
             .map_err(|why| Fault::usage(format!("--canary-wait: {why}")))?;
@@ -83,6 +127,8 @@ pub(super) enum Go {
 struct First {
     count: usize,
     patience: Duration,
+    waiting_queues: Arc<WaitingQueues>,
+    on_unknown: OnUnknown,
 }
 
 /// What is being done.
@@ -115,12 +161,14 @@ impl<'a> Doing<'a> {
         choice: &'a Choice,
         deed: &'a Deed,
         manner: &Manner,
-        output: &'a Output,
+        (global, output): (&Global, &'a Output),
     ) -> Result<Self, Fault> {
         let first = manner.canary.map(|count| {
             Ok::<_, Fault>(First {
                 count: usize::try_from(count).unwrap_or(usize::MAX),
                 patience: manner.patience()?,
+                waiting_queues: Arc::new(manner.waiting_queues(global)?),
+                on_unknown: manner.canary_unknown,
             })
         });
         let editor = manner.edit.then(Editor::of_environment);
@@ -461,13 +509,17 @@ impl<'a> Doing<'a> {
         targets.dedup();
         let mut watched = Vec::new();
         for target in &targets {
-            watched.push(Canary::before(self.client, target, ordered.parking()).await?);
+            let (walked, waiting_queues) = (ordered.parking(), &first.waiting_queues);
+            watched.push(Canary::before(self.client, target, walked, waiting_queues).await?);
         }
         self.flush(ordered).await?;
         let count = self.tally.count;
         if count == 0 && !ordered.is_stopped() {
             // None of them could go: the next ones are first.
-            self.first = Some(First { ..*first });
+            self.first = Some(First {
+                waiting_queues: Arc::clone(&first.waiting_queues),
+                ..*first
+            });
             return Ok(Go::On);
         }
         self.output.note(&format!(
@@ -475,7 +527,7 @@ impl<'a> Doing<'a> {
             self.tally.targets(),
             retryrmq::format_duration(first.patience)
         ));
-        let mut patience = first.patience;
+        let (mut patience, mut unknown) = (first.patience, None);
         for canary in &watched {
             let fate = canary
                 .fate(self.client, self.parked, ordered, patience)
@@ -483,6 +535,13 @@ impl<'a> Doing<'a> {
             patience = Duration::ZERO; // all of them have waited
             let why = match fate {
                 Fate::Live => continue,
+                Fate::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
+                    unknown.get_or_insert(why);
+                    continue;
+                }
+                Fate::Unknown(why) => format!(
+                    "nobody can tell whether the first {count} live: {why}. The rest was not replayed; --canary-unknown continue goes on all the same"
+                ),
                 Fate::Stopped => return Ok(Go::End),
                 Fate::ParkedAgain(again, error) => format!(
                     "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
@@ -497,9 +556,14 @@ impl<'a> Doing<'a> {
             };
             return Err(Fault::failed(why));
         }
-        self.output.note(&format!(
-            "the first {count} live: none was parked again, and none waits; the rest follows"
-        ));
+        self.output.note(&match unknown {
+            None => format!(
+                "the first {count} live: none was parked again, and none waits; the rest follows"
+            ),
+            Some(why) => format!(
+                "none of the first {count} was seen to be parked again or to wait, but nobody can tell: {why}; the rest follows"
+            ),
+        });
         Ok(Go::On)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! AMQP tells nobody that a message was handled. What can be seen: a message that was parked again, by the mark of the walk that
 //! sent it; and how many messages are ready in the work queue, in its waiting queues, and where a message may be parked or handed over
-//! without coming back to the queue that is walked. What is with a consumer shows nowhere.
+//! without coming back to the queue that is walked. What is with a consumer shows nowhere. Only the management API lists waiting queues; without
+//! it, and where failures wait in a store or in the work queue itself, nobody can tell.
 
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ use retryrmq::{
 use tokio::time::{Instant, sleep};
 
 use super::{foreign, ls, sort::Ordered};
-use crate::error::Fault;
+use crate::{error::Fault, management::Desk};
 use retryrmq::terminal_escape;
+use retryrmq_operator::management::{Queue, settings};
 
 /// How often the parking queue is asked.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -30,14 +32,67 @@ pub(super) enum Fate {
     ParkedElsewhere(String),
     /// Why nobody can tell yet.
     Waiting(String),
+    /// Why nobody can tell at all: failures may wait where nothing is seen of them.
+    Unknown(String),
     /// Somebody wants us to end.
     Stopped,
 }
 
+/// How the waiting queues of a target are known.
+pub(super) enum WaitingQueues {
+    /// The management API lists them.
+    Listed(Desk),
+    /// They are those of this policy.
+    Of(Policy),
+}
+
+impl WaitingQueues {
+    /// The target's waiting queues that are known so.
+    ///
+    /// # Errors
+    /// Why they are not all where failures wait.
+    async fn names(&self, target: &str) -> Result<Vec<String>, String> {
+        let desk = match self {
+            Self::Of(policy) => {
+                let delays = policy.delays().into_iter();
+                return Ok(delays.map(|delay| waiting_queue(target, delay)).collect());
+            }
+            Self::Listed(desk) => desk,
+        };
+        let shown = terminal_escape::line(target);
+        let listed = desk.api.queues_like(&desk.vhost, target).await;
+        let listed = listed.map_err(|why| {
+            format!(
+                "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); name it with \
+                 --management, or the policy of the consumers with --retry"
+            )
+        })?;
+        let delays = |queue: &Queue| {
+            let effective = settings::effective(queue, &[], &[]);
+            let delays = settings::setting(queue, &effective, "delayed-retry-type");
+            delays.is_some_and(|kind| kind != "disabled")
+        };
+        if listed.get(target).is_some_and(delays) {
+            return Err(format!(
+                "messages of {shown} wait in that queue itself (strategy native), where nobody can see them"
+            ));
+        }
+        let is_waiting = |name: &String| {
+            let end = name
+                .strip_prefix(target)
+                .and_then(|rest| rest.strip_prefix(".retry."));
+            end.is_some_and(|end| end.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        Ok(listed.into_keys().filter(is_waiting).collect())
+    }
+}
+
 /// What is seen before the first one goes.
-#[derive(Debug)]
-pub(super) struct Canary {
+pub(super) struct Canary<'a> {
     queues: Vec<String>,
+    waiting_queues: &'a WaitingQueues,
+    /// Why waiting messages may not be seen.
+    unseen: Option<String>,
     /// The target's own parking queue, where that is not the one that is walked, and the queues in which what was handed over waits for a
     /// service.
     elsewhere: Vec<String>,
@@ -60,10 +115,16 @@ struct Elsewhere {
     consumers: u32,
 }
 
-impl Canary {
+impl<'a> Canary<'a> {
     /// Looks at the queue that the messages of the queue `walked` will go to.
-    pub(super) async fn before(client: &Client, target: &str, walked: &str) -> Result<Self, Fault> {
-        let queues = family(client, target).await?;
+    pub(super) async fn before(
+        client: &Client,
+        target: &str,
+        walked: &str,
+        waiting_queues: &'a WaitingQueues,
+    ) -> Result<Self, Fault> {
+        let mut queues = family(client, target).await?;
+        let unseen = add(&mut queues, waiting_queues.names(target).await);
         let mut elsewhere = vec![
             parking_queue(target),
             HANDOVER_QUEUE.to_owned(),
@@ -73,6 +134,8 @@ impl Canary {
         let before = sight(client, &queues, &elsewhere).await?;
         Ok(Self {
             queues,
+            waiting_queues,
+            unseen,
             elsewhere,
             before,
         })
@@ -113,8 +176,17 @@ impl Canary {
                 () = ordered.stopped() => {}
             }
         }
-        let now = sight(client, &self.queues, &self.elsewhere).await?;
-        Ok(self.judge(&now))
+        // A waiting queue may have been made only now.
+        let mut queues = self.queues.clone();
+        let names = self.waiting_queues.names(&self.queues[0]).await;
+        let unseen = add(&mut queues, names);
+        let now = sight(client, &queues, &self.elsewhere).await?;
+        Ok(
+            match (self.judge(&now), unseen.or_else(|| self.unseen.clone())) {
+                (Fate::Live, Some(why)) => Fate::Unknown(why),
+                (fate, _) => fate,
+            },
+        )
     }
 
     /// What is to be thought when the time is over and none was parked again.
@@ -158,7 +230,35 @@ impl Canary {
                 now.ready
             ));
         }
+        let services = self
+            .elsewhere
+            .iter()
+            .zip(&now.elsewhere)
+            .any(|(name, depth)| {
+                let is_served = depth.is_some_and(|depth| depth.consumers > 0);
+                is_served && [HANDOVER_QUEUE, INTAKE_QUEUE].contains(&name.as_str())
+            });
+        if services {
+            return Fate::Unknown(
+                "`retryrmq serve` runs here, and may keep failed messages in Redis, where this command does not see them".to_owned(),
+            );
+        }
         Fate::Live
+    }
+}
+
+/// Adds the names that are not there yet. Returns why there may be others.
+fn add(queues: &mut Vec<String>, names: Result<Vec<String>, String>) -> Option<String> {
+    match names {
+        Ok(names) => {
+            let new: Vec<_> = names
+                .into_iter()
+                .filter(|name| name.len() <= 255 && !queues.contains(name))
+                .collect();
+            queues.extend(new);
+            None
+        }
+        Err(why) => Some(why),
     }
 }
 
@@ -248,8 +348,11 @@ mod tests {
         };
         let there = |ready, consumers| Some(Elsewhere { ready, consumers });
         let judge = |before: Sight, now: Sight| {
+            let waiting_queues = WaitingQueues::Of(Policy::default());
             let canary = Canary {
                 queues: vec!["orders".to_owned()],
+                waiting_queues: &waiting_queues,
+                unseen: None,
                 elsewhere: vec!["orders.parked".to_owned(), HANDOVER_QUEUE.to_owned()],
                 before,
             };
@@ -258,10 +361,11 @@ mod tests {
         let nowhere = [there(0, 0), there(0, 0)];
         let none = || sight(0, 0, 0, nowhere);
         assert_eq!(judge(none(), sight(0, 0, 1, nowhere)), Fate::Live);
-        let busy = || sight(9, 7, 1, [there(3, 0), there(9, 1)]);
+        let busy = || sight(9, 7, 1, [there(3, 0), there(9, 0)]);
         assert_eq!(judge(busy(), busy()), Fate::Live);
+        // A service takes those, and nobody sees where to.
         let after = sight(9, 7, 1, [there(2, 0), there(50, 1)]);
-        assert_eq!(judge(busy(), after), Fate::Live, "a service takes those");
+        assert!(matches!(judge(busy(), after), Fate::Unknown(_)));
         let unseen = sight(9, 7, 1, [there(3, 0), None]);
         assert_eq!(judge(unseen.clone(), busy()), Fate::Live);
         assert_eq!(judge(busy(), unseen), Fate::Live);

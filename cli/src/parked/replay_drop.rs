@@ -32,8 +32,9 @@ Examples:
 
 Up to 64 are sent at a time: these may come twice if this is killed. --canary
 waits the whole --canary-wait: AMQP tells nobody that a message was handled, only
-that it was parked again, or that more wait than before (in waiting queues of the
-default policy and of common delays, or for a service that does not run).
+that it was parked again, or that more wait than before. Where they wait, the
+management API says, or --retry. Where nobody can tell, the rest is not replayed,
+unless --canary-unknown says `continue`.
 
 A message leaves the parking queue after its copy is confirmed: if this is killed
 in between the message may come twice, and it is never lost. What the broker
@@ -164,8 +165,15 @@ async fn act(
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
     };
-    let mut doing =
-        Doing::prepare((&client, &parked), &stop, &choice, &deed, &manner, output).await?;
+    let mut doing = Doing::prepare(
+        (&client, &parked),
+        &stop,
+        &choice,
+        &deed,
+        &manner,
+        (global, output),
+    )
+    .await?;
     let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
         return Ok(Exit::Interrupted);
     };

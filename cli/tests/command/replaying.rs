@@ -188,6 +188,7 @@ async fn the_rest_follows_only_a_canary_that_lives() {
             "--all",
             "--canary=3",
             "--canary-wait=3s",
+            "--retry=fixed(1h, retries=3)",
         ];
         // Nobody consumes it.
         let done = desk.run(&canary).await.exits(1);
@@ -214,6 +215,67 @@ async fn the_rest_follows_only_a_canary_that_lives() {
         let mended = desk.start(&[], "exit 0");
         let done = desk.run(&canary).await.exits(0);
         assert!(done.err.contains("30 messages replayed"), "{done:#?}");
+        desk.holds(PARKED, 0).await;
+        mended.signal(Signal::TERM);
+        mended.end().await;
+    })
+    .await;
+}
+
+/// Failures wait where only the management API sees them, or where nobody does.
+#[tokio::test]
+async fn a_canary_does_not_live_where_nobody_can_tell() {
+    on_brokers(|broker| async move {
+        let desk = stage(&broker, 30).await;
+        let failing = desk.start(&["--retry=fixed(37s, retries=3)"], "exit 1");
+        let replay = |more: &[&str]| {
+            let all = [
+                "parked",
+                "replay",
+                QUEUE,
+                "--all",
+                "--limit=30",
+                "--canary=3",
+                "--canary-wait=3s",
+            ];
+            [&all[..], more]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let run = async |more: &[&str], code| {
+            let arguments = replay(more);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            desk.run(&arguments).await.exits(code).err
+        };
+        // Nobody answers there.
+        let nowhere = "--management=http://127.0.0.1:1";
+        let told = run(&[nowhere], 1).await;
+        assert!(
+            told.contains("nobody can tell whether the first 3 live"),
+            "{told}"
+        );
+        desk.holds(PARKED, 27).await;
+        for seen in [
+            "--retry=fixed(37s)".to_owned(),
+            format!("--management={}", broker.management().url()),
+        ] {
+            let told = run(&[&seen], 1).await;
+            assert!(
+                told.contains("wait for a retry in the waiting queues"),
+                "{seen}: {told}"
+            );
+        }
+        desk.holds(PARKED, 21).await;
+        failing.signal(Signal::TERM);
+        failing.end().await;
+        let mended = desk.start(&[], "exit 0");
+        let told = run(&[nowhere, "--canary-unknown=continue"], 0).await;
+        assert!(
+            told.contains("but nobody can tell") && told.contains("21 messages replayed"),
+            "{told}"
+        );
         desk.holds(PARKED, 0).await;
         mended.signal(Signal::TERM);
         mended.end().await;
@@ -249,6 +311,7 @@ async fn a_canary_that_is_parked_elsewhere_does_not_live() {
             other,
             "--canary=3",
             "--canary-wait=8s",
+            "--retry=fixed(1h, retries=0)",
         ];
         let done = desk.run(&replay).await.exits(1);
         assert!(

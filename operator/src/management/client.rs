@@ -140,7 +140,10 @@ impl Management {
     }
 
     /// Those with this text in their name.
-    async fn queues_like(&self, vhost: &str, text: &str) -> Result<BTreeMap<String, Queue>> {
+    ///
+    /// # Errors
+    /// Those of [`queues`](Self::queues).
+    pub async fn queues_like(&self, vhost: &str, text: &str) -> Result<BTreeMap<String, Queue>> {
         let mut all = BTreeMap::new();
         let mut query = FRESH.to_vec();
         if !text.is_empty() {
