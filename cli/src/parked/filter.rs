@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use jiff::{Timestamp, civil, tz::TimeZone};
-use retryrmq::{Record, terminal_escape};
+use retryrmq::{ParkReason, Record, terminal_escape};
 use retryrmq_operator::{
     condition::{Condition, Variables},
     decoding::Format,
@@ -78,6 +78,9 @@ const VARIABLES: [&str; 14] = [
 /// What the options mean.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
+    fingerprint: Option<String>,
+    /// `None` within: of unknown reason.
+    reason: Option<Option<ParkReason>>,
     since: Option<SystemTime>,
     /// In small letters.
     error: Option<String>,
@@ -182,9 +185,20 @@ fn since(text: &str) -> Result<SystemTime, Fault> {
 }
 
 impl Filter {
+    /// Only failures like this, and only those parked for this reason.
+    pub(super) fn of_kind(
+        &mut self,
+        fingerprint: Option<String>,
+        reason: Option<Option<ParkReason>>,
+    ) {
+        (self.fingerprint, self.reason) = (fingerprint, reason);
+    }
+
     /// Whether every message is meant.
     pub(super) fn is_empty(&self) -> bool {
-        self.since.is_none()
+        self.fingerprint.is_none()
+            && self.reason.is_none()
+            && self.since.is_none()
             && self.error.is_none()
             && self.error_type.is_none()
             && self.routing_key.is_none()
@@ -230,6 +244,12 @@ impl Filter {
                     .strip_suffix(kind.as_str())
                     .is_some_and(|rest| rest.ends_with(['.', ':', '\\', '/', '$']))
         };
+        let has_fingerprint = |start: &String| record.fingerprint.starts_with(start.as_str());
+        if !self.fingerprint.as_ref().is_none_or(has_fingerprint)
+            || self.reason.is_some_and(|reason| record.reason != reason)
+        {
+            return false;
+        }
         let since = self
             .since
             .is_none_or(|since| record.parked_at.is_some_and(|at| at >= since));
@@ -276,7 +296,9 @@ impl Filter {
         let given = variables(condition, record, content, |content| {
             body(&self.decoding, record, content, self.acts)
         });
-        match given.and_then(|given| condition.holds(given)) {
+        let judged =
+            given.and_then(|given| condition.holds(given).map_err(|unjudged| unjudged.why));
+        match judged {
             Ok(holds) => holds,
             Err(why) => {
                 self.unjudged += 1;

@@ -13,7 +13,7 @@ use super::{
     message_ref::handle,
     notes::{Notes, Told, Unseen},
     other_consumers::Others,
-    record,
+    record, selection,
     sort::Ordered,
     target,
 };
@@ -47,13 +47,22 @@ pub(crate) struct Options {
     #[arg(long)]
     dlq: bool,
 
-    /// List this many messages at most; 0 is all of them
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    limit: usize,
+    /// List this many messages at most; 0 is all of them [default: 1000, and all with --group]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
 
     /// One line for each kind of failure, with counts, the most frequent first
     #[arg(long)]
     group: bool,
+
+    /// Those whose failures are alike: the fingerprint, or its beginning, as the table shows it
+    #[arg(long, value_name = "HEX", help_heading = "Choosing messages")]
+    fingerprint: Option<String>,
+
+    /// Those parked for this reason: exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old,
+    /// rejected, overflow or unknown
+    #[arg(long, value_name = "REASON", help_heading = "Choosing messages")]
+    reason: Option<String>,
 
     #[command(flatten)]
     criteria: Criteria,
@@ -67,6 +76,7 @@ Examples:
   retryrmq parked ls orders
   retryrmq parked ls orders --group            which failures, and how often
   retryrmq parked ls orders --since 2h --error timeout
+  retryrmq parked ls orders --fingerprint 36567b94
   retryrmq parked ls orders --where 'body.customer.id == 7'
   retryrmq parked ls orders --json | jq -r .message_id
   retryrmq parked ls orders_error --dlq        any dead-letter queue
@@ -78,13 +88,38 @@ JSON, one object a line: place, mark, message_id, parked_at, reason, by_broker,
 attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to, null where nobody knows), library
 (who left it). With --group: count, fingerprint, reason, error, error_type,
-first_parked_at, last_parked_at, example (place, mark, message_id), and about
-(note, owner, hold, by, at) where `parked tag` wrote it. With --all-queues also
+first_parked_at, last_parked_at, example (place, mark, message_id), complete (false
+where --limit left messages out, so that count is a part of them), and about (note,
+owner, hold, by, at) where `parked tag` wrote it. With --all-queues also
 queue.";
+
+impl Options {
+    /// How many messages to list. A part of a group looks like all of it.
+    fn most(&self) -> usize {
+        match self.limit {
+            Some(0) => usize::MAX,
+            Some(limit) => limit,
+            None if self.group => usize::MAX,
+            None => 1_000,
+        }
+    }
+}
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let decoding = Arc::new(options.reading.open()?);
     let mut filter = options.criteria.read(&options.reading, decoding)?;
+    filter.of_kind(
+        options
+            .fingerprint
+            .as_deref()
+            .map(selection::fingerprint)
+            .transpose()?,
+        options
+            .reason
+            .as_deref()
+            .map(selection::reason)
+            .transpose()?,
+    );
     let stop = Stop::listen()?;
     if let Some(queue) = options.queue.clone() {
         let client = global.connect().await?;
@@ -178,15 +213,20 @@ async fn one(
             "nothing is parked in {}",
             terminal_escape::line(&name)
         ));
-    } else if options.limit > 0 && listed == options.limit && seen < total as usize {
+    } else if listed == options.most() && seen < total as usize {
         let looked_at = if filter.is_empty() {
             String::new()
         } else {
             format!(" of the first {seen}")
         };
-        output.note(&format!(
-            "{listed}{looked_at} of {total} parked messages; --limit 0 lists all of them"
-        ));
+        let cut =
+            format!("{listed}{looked_at} of {total} parked messages; --limit 0 lists all of them");
+        // A program that reads the lines does not see that they are a part.
+        if output.is_json() {
+            tracing::warn!("{cut}");
+        } else {
+            output.note(&cut);
+        }
     }
     if others.hold() {
         return Ok((others.told(&name, output)?, listed));
@@ -219,12 +259,9 @@ async fn list(
     walk: &mut Ordered,
     output: &Output,
 ) -> Result<usize, Fault> {
-    let limit = if options.limit == 0 {
-        usize::MAX
-    } else {
-        options.limit
-    };
-    let progress = output.progress(Some(walk.browse.remaining().into()), "looked at");
+    let limit = options.most();
+    let total = walk.browse.remaining();
+    let progress = output.progress(Some(total.into()), "looked at");
     let mut groups = Groups::default();
     let mut listing = Listing::default();
     let name = terminal_escape::line(walk.parking()).into_owned();
@@ -265,6 +302,7 @@ async fn list(
         if let Some(title) = title {
             output.line(&output.bold(title))?;
         }
+        groups.is_cut = listed == limit && walk.place < total as usize;
         groups.print(queue, notes, output)?;
     } else {
         listing.print(title, output)?;
@@ -450,7 +488,11 @@ pub(super) fn error(record: &Record) -> String {
 
 /// Failures that are alike.
 #[derive(Default)]
-struct Groups(HashMap<(String, Option<ParkReason>), Group>);
+struct Groups {
+    all: HashMap<(String, Option<ParkReason>), Group>,
+    /// Whether there are messages that were not looked at.
+    is_cut: bool,
+}
 
 struct Group {
     count: usize,
@@ -467,7 +509,7 @@ struct Group {
 impl Groups {
     fn add(&mut self, place: usize, record: &Record) {
         let group = self
-            .0
+            .all
             .entry((record.fingerprint.clone(), record.reason))
             .or_insert_with(|| Group {
                 count: 0,
@@ -485,7 +527,8 @@ impl Groups {
     }
 
     fn print(self, queue: Option<&str>, notes: &Notes, output: &Output) -> Result<(), Fault> {
-        let mut groups: Vec<_> = self.0.into_iter().collect();
+        let is_cut = self.is_cut;
+        let mut groups: Vec<_> = self.all.into_iter().collect();
         groups.sort_by(|((fingerprint, _), group), ((other, _), more)| {
             more.count.cmp(&group.count).then(fingerprint.cmp(other))
         });
@@ -495,6 +538,7 @@ impl Groups {
                 .try_for_each(|((fingerprint, reason), group)| {
                     let mut line = json!({
                         "count": group.count,
+                        "complete": !is_cut,
                         "fingerprint": fingerprint,
                         "reason": reason.map(|reason| reason.as_str()),
                         "error": group.error,
@@ -528,7 +572,8 @@ impl Groups {
         let rows = groups.into_iter().map(|((mark, why), group)| {
             let (place, example) = &group.example;
             let example = format!("#{place}={}", example.get(..8).unwrap_or(example));
-            let mut row = vec![Look::Bold.of(group.count)];
+            let at_least = if is_cut { "≥" } else { "" };
+            let mut row = vec![Look::Bold.of(format!("{at_least}{}", group.count))];
             if wide {
                 row.push(reason(why));
             }

@@ -102,24 +102,8 @@ impl Words {
             .iter()
             .map(|word| Ok((name(word)?, false)))
             .collect::<Result<_, Fault>>()?;
-        let reason = self.reason.as_deref().map(|word| {
-            if word == "unknown" {
-                return Ok(None);
-            }
-            ParkReason::parse(word).map(Some).ok_or_else(|| {
-                Fault::usage(format!(
-                    "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
-                    terminal_escape::line(word)
-                ))
-            })
-        });
-        let fingerprint = self.fingerprint.as_deref().map(|text| {
-            hexadecimal(text).ok_or_else(|| {
-                Fault::usage(
-                    "--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them",
-                )
-            })
-        });
+        let reason = self.reason.as_deref().map(reason);
+        let fingerprint = self.fingerprint.as_deref().map(fingerprint);
         let decoding = Arc::new(self.reading.open()?);
         let selection = Selection {
             named,
@@ -143,8 +127,28 @@ impl Words {
     }
 }
 
+/// The reason of `--reason`; `None` is an unknown one.
+pub(super) fn reason(word: &str) -> Result<Option<ParkReason>, Fault> {
+    if word == "unknown" {
+        return Ok(None);
+    }
+    ParkReason::parse(word).map(Some).ok_or_else(|| {
+        Fault::usage(format!(
+            "--reason `{}` is none: it is exhausted, fatal, requested, delivery-limit, undecodable, expired, too-old, rejected, overflow or unknown",
+            terminal_escape::line(word)
+        ))
+    })
+}
+
+/// The beginning of a fingerprint, of `--fingerprint`.
+pub(super) fn fingerprint(text: &str) -> Result<String, Fault> {
+    hexadecimal(text).ok_or_else(|| {
+        Fault::usage("--fingerprint is 4 to 16 hexadecimal digits, as `parked ls` shows them")
+    })
+}
+
 /// The beginning of a mark or a fingerprint.
-fn hexadecimal(text: &str) -> Option<String> {
+pub(super) fn hexadecimal(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let sound = (4..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     sound.then_some(text)

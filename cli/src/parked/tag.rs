@@ -1,13 +1,18 @@
 //! `retryrmq parked tag` and `retryrmq parked hold`.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
 
 use clap::Args;
+use retryrmq::Client;
 use serde_json::json;
 
 use super::{
     audit,
     notes::{Note, Notes, Told},
+    selection,
 };
 use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
@@ -58,7 +63,7 @@ struct Words {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
 
-    /// The group: all 16 digits of its fingerprint, as `parked show` and `parked ls --group --json` tell them
+    /// The group: its fingerprint, or the beginning that `parked ls --group` shows, if one parked group begins so
     #[arg(long, value_name = "FINGERPRINT")]
     group: String,
 
@@ -93,18 +98,37 @@ pub(super) async fn hold(options: Hold, global: &Global, output: &Output) -> Res
     write(options.words, change, global, output).await
 }
 
+/// The fingerprint of the one group of parked messages that begins so.
+async fn whole(client: &Client, queue: &str, start: &str) -> Result<String, Fault> {
+    let mut browse = client.parked(queue).browse().await?;
+    let mut all = BTreeSet::new();
+    while let Some(record) = browse.next().await? {
+        if record.fingerprint.starts_with(start) {
+            all.insert(record.fingerprint.clone());
+        }
+    }
+    browse.close().await?;
+    let count = all.len();
+    match all.pop_first() {
+        Some(group) if count == 1 => Ok(group),
+        Some(_) => Err(Fault::usage(format!(
+            "{count} groups begin with {start}: write more digits, as `parked ls --group --json` shows them"
+        ))),
+        None => Err(Fault::not_found(format!(
+            "no parked message belongs to a group that begins with {start}; for a group of which none is parked now, write all 16 digits"
+        ))),
+    }
+}
+
 async fn write(
     words: Words,
     change: impl FnOnce(&mut Note),
     global: &Global,
     output: &Output,
 ) -> Result<Exit, Fault> {
-    let group = words.group.to_ascii_lowercase();
-    if group.len() != 16 || !group.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(Fault::usage(
-            "--group is the whole fingerprint, 16 hexadecimal digits, as `parked show` and `parked ls --group --json` tell it",
-        ));
-    }
+    let start = selection::hexadecimal(&words.group).ok_or_else(|| {
+        Fault::usage("--group is 4 to 16 hexadecimal digits, as `parked ls --group` shows them")
+    })?;
     if [&words.note, &words.owner]
         .into_iter()
         .flatten()
@@ -123,6 +147,10 @@ async fn write(
         )));
     }
     let work = async {
+        let group = match start.len() {
+            16 => start,
+            _ => whole(&client, &words.queue, &start).await?,
+        };
         let notes = Notes::of(&client, Some(&words.queue)).await?;
         let known = notes.latest(&group).cloned().unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -142,13 +170,13 @@ async fn write(
         };
         change(&mut note);
         Notes::write(&client, &words.queue, &note, known_at).await?;
-        Ok::<_, Fault>(note)
+        Ok::<_, Fault>((group, note))
     };
     let Some(written) = stop.unless_cut(work).await else {
         return Ok(Exit::Interrupted);
     };
     client.close().await;
-    let note = written?;
+    let (group, note) = written?;
     if output.is_json() {
         let mut line = note.json();
         line["fingerprint"] = json!(group);

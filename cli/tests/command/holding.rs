@@ -120,7 +120,11 @@ async fn who_writes_at_the_same_time_undoes_nothing_in_silence() {
                 ),
             }
         }
-        desk.run(&hold).await.exits(0);
+        // As the table shows it.
+        let start = ["parked", "hold", QUEUE, "--group", &group[..8]];
+        desk.run(&start).await.exits(0);
+        let other = ["parked", "hold", QUEUE, "--group", "00000000"];
+        desk.run(&other).await.exits(3);
         desk.run(&tag).await.exits(0);
         let about = desk.run(&list).await.exits(0).lines()[0]["about"].clone();
         assert!(about["hold"] == true && about["owner"] == "ana", "{about}");

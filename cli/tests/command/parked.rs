@@ -111,6 +111,39 @@ async fn ls_tells_what_and_why() {
             .map(|group| group["count"].as_u64().unwrap())
             .collect();
         assert_eq!(counts, [3, 1, 1]);
+        assert!(
+            groups.iter().all(|group| group["complete"] == true),
+            "{groups:?}"
+        );
+        // A part does not look like all of it.
+        let ls = ["parked", "ls", QUEUE, "--group", "--limit=2"];
+        let part = desk.run(&ls).await.exits(0);
+        assert!(part.out.contains('≥'), "{}", part.out);
+        assert!(part.err.contains("2 of 5 parked messages"), "{}", part.err);
+        let part = desk.run(&[&["--json"], &ls[..]].concat()).await.exits(0);
+        assert!(part.err.contains("2 of 5 parked messages"), "{}", part.err);
+        assert!(part.lines().iter().all(|group| group["complete"] == false));
+        let like = lines[0]["fingerprint"].as_str().unwrap();
+        let alike = format!("--fingerprint={}", &like[..8]);
+        let alike = desk
+            .run(&["--json", "parked", "ls", QUEUE, &alike])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(alike.len(), 3);
+        let reason = lines[0]["reason"].as_str().unwrap();
+        let of_reason =
+            |all: &[serde_json::Value]| all.iter().filter(|line| line["reason"] == reason).count();
+        let listed = format!("--reason={reason}");
+        let listed = desk
+            .run(&["--json", "parked", "ls", QUEUE, &listed])
+            .await
+            .exits(0)
+            .lines();
+        assert_eq!(
+            (listed.len(), of_reason(&listed)),
+            (of_reason(&lines), listed.len())
+        );
         assert_eq!(groups[0]["fingerprint"], lines[0]["fingerprint"]);
 
         let table = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
