@@ -215,8 +215,9 @@ private_ctl() { # VERSION N COMMAND…
     local version=$1 n=$2; shift 2
     case $1 in
         eval) private_eval "$version" "$n" "$2" ;;
-        # A node serves before it has started whole, and ends if it is stopped until then.
-        stop_app) private_eval "$version" "$n" 'rabbit:await_startup(), rabbit:stop()' ;;
+        # A node serves before it has started whole, and says that it has before the process that starts it knows. Until then a stop ends the node.
+        stop_app)
+            private_eval "$version" "$n" 'rabbit:await_startup(), (fun Wait() -> case whereis(rabbit_boot) of undefined -> ok; _ -> timer:sleep(10), Wait() end end)(), rabbit:stop()' ;;
         start_app) private_eval "$version" "$n" 'rabbit:start()' ;;
         join_cluster)
             local module=rabbit_db_cluster:join
