@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::Happening;
+use crate::{Happening, memory_budget::MemoryBudget};
 
 /// Happenings that may wait for one listener. Beyond that they are dropped for it, and counted.
 const ROOM: usize = 4_096;
@@ -15,9 +15,32 @@ const ROOM: usize = 4_096;
 pub struct Feed {
     listeners: Arc<Mutex<Vec<mpsc::Sender<Happening>>>>,
     dropped: Counter,
+    /// For the bodies of what is told.
+    memory: MemoryBudget,
+    without_body: Counter,
 }
 
 impl Feed {
+    pub(crate) fn with_memory(memory: MemoryBudget) -> Self {
+        Self {
+            memory,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.memory
+    }
+
+    /// There was no memory for the body of a message that is told.
+    pub(crate) fn body_left_out(&self) {
+        self.without_body.inc();
+    }
+
+    pub(crate) fn without_body_counter(&self) -> Counter {
+        self.without_body.clone()
+    }
+
     /// Listens from now on. Whoever reads too slowly misses what does not fit, and holds nobody up.
     #[must_use]
     pub fn listen(&self) -> mpsc::Receiver<Happening> {

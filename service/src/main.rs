@@ -8,6 +8,7 @@ use std::{
     process::ExitCode,
 };
 
+use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
 use retryrmq_serve::{
@@ -64,6 +65,13 @@ struct Options {
     /// How many dead letters are held at a time; each takes the memory of its body [default: 100]
     #[arg(long, env = "RETRYRMQ_SERVE_PREFETCH", value_name = "COUNT")]
     prefetch: Option<NonZeroU16>,
+
+    /// How much memory the decoded bodies of parked messages may take, such as 256MiB; 128MiB at least [default: a quarter of the memory of the
+    /// container or the machine, 512MiB at most]
+    ///
+    /// Rules of [alerts] that look into bodies, and the page, decode them. A body for which there is no memory is left out, and counted.
+    #[arg(long, env = "RETRYRMQ_SERVE_MEMORY", value_name = "SIZE")]
+    memory: Option<ByteSize>,
 
     /// The management API, for [orphans] of the policy file: http://host:15672, or https://user:password@host:15671
     ///
@@ -205,6 +213,8 @@ async fn run(options: Options, book: &Book) -> ExitCode {
     if let Some(prefetch) = options.prefetch.or(settings.prefetch) {
         told.prefetch = prefetch.get();
     }
+    let memory = options.memory.or(settings.memory);
+    told.memory = memory.map(|memory| memory.as_u64());
     told.page = !options.no_ui;
     let service = match Service::new(told).await {
         Ok(service) => service,

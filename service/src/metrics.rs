@@ -81,6 +81,11 @@ impl Metrics {
             "Happenings that a slow listener missed",
             feed.dropped_counter(),
         );
+        registry.register(
+            "bodies_left_out",
+            "Parked messages that alerts were told of without their body, because there was no memory to decode it",
+            feed.without_body_counter(),
+        );
         register! {
             retried = "retried": "Dead letters sent to wait for another attempt, by the reason of their death",
             parked = "parked": "Dead letters parked, by the reason in their record",
@@ -96,6 +101,8 @@ impl Metrics {
     }
 
     pub(crate) fn retried(&self, queue: &str, reason: &str) {
+        // So that the counter is there before the first message is parked after its last retry.
+        drop(self.parked.get_or_create(&self.why(queue, "exhausted")));
         self.retried.get_or_create(&self.why(queue, reason)).inc();
     }
 
@@ -230,6 +237,11 @@ impl Collector for Told {
                 "alerts_dropped",
                 "Happenings that were dropped here before anybody judged them",
                 alerts.dropped,
+            ),
+            (
+                "alerts_unjudged",
+                "Messages that the condition of a rule could not be judged on, here",
+                alerts.unjudged,
             ),
             (
                 "alerts_pages",

@@ -17,6 +17,7 @@ use crate::{
     history::History,
     http::{self, Desk},
     intake::{Clerk, Fate, HANDOVER_QUEUE, INTAKE_QUEUE, Keeper, Tide, plan},
+    memory_budget::MemoryBudget,
     policy::{Shelf, read_book},
     startup::begin,
     store::{self, Store, redis::RedisStore},
@@ -52,6 +53,8 @@ pub struct ServiceOptions {
     pub page: bool,
     /// Dead letters that are held at a time, and as many messages that were handed over.
     pub prefetch: u16,
+    /// Bytes that decoded bodies may take; a quarter of the memory of the container or the machine by default, 128 MiB at least.
+    pub memory: Option<u64>,
 }
 
 impl ServiceOptions {
@@ -66,6 +69,7 @@ impl ServiceOptions {
             listen: None,
             page: true,
             prefetch: 100,
+            memory: None,
         }
     }
 }
@@ -116,7 +120,10 @@ impl Service {
             seen = Some(bytes);
         }
         let store = open_store(&book, &options.url)?;
-        let feed = Feed::default();
+        let memory = options
+            .memory
+            .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
+        let feed = Feed::with_memory(memory.clone());
         let running = Running::default();
         let metrics = Arc::new(Metrics::new(&feed, running.clone()));
         metrics.loaded(true);
@@ -143,6 +150,7 @@ impl Service {
                     history.clone(),
                     running.clone(),
                     store.clone(),
+                    memory,
                 )
             });
             pages = Some(tokio::spawn(http::serve(listener, desk, page.clone())).abort_handle());
@@ -392,6 +400,7 @@ impl Service {
             client,
             &self.metrics,
             &self.feed,
+            &self.shelf,
             &self.health,
         ))
     }

@@ -1,8 +1,14 @@
 //! What the service did with a message, or saw at a queue: what alerts, metrics and the history are made of.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    ops::Deref,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::Value;
+
+use crate::memory_budget::Reserved;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,7 +92,37 @@ pub struct Obituary {
     /// The type that a decoder found in the body, as `shop.Order`.
     pub type_name: Option<String>,
     /// The decoded body. Alerts send none of it unless they are told to.
-    pub body: Option<Value>,
+    pub body: Option<Body>,
+}
+
+/// A decoded body. Clones share it, and the memory that is reserved for it.
+#[derive(Clone, Debug)]
+pub struct Body(Arc<(Value, Option<Reserved>)>);
+
+impl Body {
+    pub(crate) fn new(value: Value, reserved: Option<Reserved>) -> Self {
+        Self(Arc::new((value, reserved)))
+    }
+}
+
+impl From<Value> for Body {
+    fn from(value: Value) -> Self {
+        Self::new(value, None)
+    }
+}
+
+impl Deref for Body {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0.0
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
 }
 
 /// Something about a queue that no message says.

@@ -2,6 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroU16, path::PathBuf};
 
+use bytesize::ByteSize;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,6 +20,9 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// Dead letters on their way at a time, as `--prefetch`.
     pub prefetch: Option<NonZeroU16>,
+    /// How much memory decoded bodies may take, such as `256MiB`, as `--memory`.
+    #[schemars(with = "Option<String>")]
+    pub memory: Option<ByteSize>,
     /// The management API, as `--management`.
     pub management: Option<String>,
     /// A file with the CA of its certificate, as `--management-ca`.
@@ -34,6 +38,7 @@ impl fmt::Debug for Settings {
             .field("url", &self.url.as_ref().map(|_| HIDDEN))
             .field("listen", &self.listen)
             .field("prefetch", &self.prefetch)
+            .field("memory", &self.memory)
             .field("management", &self.management.as_ref().map(|_| HIDDEN))
             .field("management_ca", &self.management_ca)
             .field("log", &self.log)

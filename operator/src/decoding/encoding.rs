@@ -85,6 +85,20 @@ pub(super) fn marked(bytes: &[u8]) -> Option<Wrapping> {
     }
 }
 
+/// Whether a body may unpack to much more than it has: it begins like a compression, or is base64 of something that does. Cheap, unlike
+/// [`marked`].
+#[must_use]
+pub fn may_be_packed(body: &[u8]) -> bool {
+    let begins_so = |bytes: &[u8]| match bytes {
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => true,
+        [0x78, flags, ..] => (0x7800 | u16::from(*flags)) % 31 == 0,
+        _ => false,
+    };
+    begins_so(body)
+        || maybe_base64(body)
+            .is_some_and(|inside| begins_so(&inside) || maybe_base64(&inside).is_some())
+}
+
 /// Unwraps one of them, within [`MOST_UNWRAPPED`].
 pub(super) fn unwrap(wrapping: Wrapping, bytes: &[u8]) -> Unwrapped {
     match wrapping {

@@ -23,7 +23,7 @@ use super::{
     rule::Bench,
     shared_state::{Board, Shared},
 };
-use crate::{Happening, Trouble};
+use crate::{Happening, Trouble, memory_budget::weigh};
 
 /// Happenings that wait for the rules.
 const TOLD: usize = 10_000;
@@ -100,7 +100,7 @@ impl Desk {
     }
 }
 
-/// On a thread of its own, because a condition may take two seconds. Ends when nobody tells anything any more.
+/// On a thread of its own, because a condition may take half a second. Ends when nobody tells anything any more.
 fn judge_all(
     mut bench: Bench,
     mut waiting: mpsc::Receiver<Told>,
@@ -148,7 +148,7 @@ impl Handle {
             if !self.reads_bodies {
                 death.body = None;
             }
-            weight = weigh(&death.headers) + death.body.as_ref().map_or(0, weigh);
+            weight = weigh(&death.headers) + death.body.as_deref().map_or(0, weigh);
             let waiting = self.shared.bytes.fetch_add(weight, Ordering::Relaxed);
             if waiting.saturating_add(weight) > BYTES {
                 self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
@@ -272,20 +272,6 @@ impl Drop for Handle {
             task.abort();
         }
     }
-}
-
-/// About how much memory a value takes.
-fn weigh(value: &Value) -> usize {
-    let inner = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(weigh).sum(),
-        Value::Object(map) => map
-            .iter()
-            .map(|(name, value)| name.len() + 40 + weigh(value))
-            .sum(),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    inner + size_of::<Value>()
 }
 
 #[cfg(test)]

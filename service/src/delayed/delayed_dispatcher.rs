@@ -309,7 +309,7 @@ impl Courier {
         if let Ok(retrier) = self.retriers.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
@@ -481,7 +481,7 @@ impl Courier {
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
         let retrier = self.retriers.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
         }
         Ok(())
     }

@@ -559,7 +559,7 @@ impl Clerk {
                     "parked"
                 );
                 let content = match self.shelf.book().reads_bodies() {
-                    true => Content::of(&case.failed).await,
+                    true => Content::of(&case.failed, &self.feed).await,
                     false => Content::default(),
                 };
                 self.feed.tell(|| {

@@ -10,19 +10,24 @@ use retryrmq_operator::decoding::{Hints, decode};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::{Feed, Happening, Metrics, Obituary, Retry};
+use crate::{Body, Feed, Happening, Metrics, Obituary, Retry, memory_budget::weigh, policy::Shelf};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     type_name: Option<String>,
-    body: Option<Value>,
+    body: Option<Body>,
 }
 
 impl Content {
-    /// Not on the threads that wait for the broker: a large body takes its time.
-    pub(crate) async fn of(failed: &Failed) -> Self {
+    /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
+    pub(crate) async fn of(failed: &Failed, feed: &Feed) -> Self {
         let failed = failed.clone();
+        let is_packed = failed.properties().content_encoding().is_some();
+        let Some(mut reserved) = feed.memory().to_decode(failed.body(), is_packed).await else {
+            feed.body_left_out();
+            return Self::default();
+        };
         let read = tokio::task::spawn_blocking(move || {
             let properties = failed.properties();
             let hints = Hints {
@@ -33,12 +38,16 @@ impl Content {
                     .map(|text| text.as_str()),
             };
             let decoded = decode(failed.body(), hints, None);
+            let body = decoded.value.map(|value| {
+                reserved.shrink(weigh(&value) as u64);
+                Body::new(value, Some(reserved))
+            });
             Self {
                 type_name: properties
                     .kind()
                     .as_ref()
                     .map(|kind| kind.as_str().to_owned()),
-                body: decoded.value,
+                body,
             }
         });
         read.await.unwrap_or_default()
@@ -139,6 +148,7 @@ pub(crate) fn message_id(failed: &Failed) -> Option<String> {
 pub(crate) async fn tell_parked(
     metrics: &Metrics,
     feed: &Feed,
+    shelf: &Shelf,
     failed: &Failed,
     decision: &Decision,
 ) {
@@ -154,8 +164,10 @@ pub(crate) async fn tell_parked(
         error = %terminal_escape::line(error),
         "parked"
     );
-    // It is rare: whether somebody reads bodies is not asked.
-    let content = Content::of(failed).await;
+    let content = match shelf.book().reads_bodies() {
+        true => Content::of(failed, feed).await,
+        false => Content::default(),
+    };
     feed.tell(|| {
         let written = obituary(failed, decision, *reason, content);
         Happening::Parked(Box::new(written))

@@ -11,6 +11,7 @@ use super::{parked_event::tell_parked, retrier_cache::Retriers, wait_reason::Wai
 use crate::{
     Feed, Metrics,
     delayed::DELAYED_QUEUE,
+    policy::Shelf,
     store::{Due, Outlet, Refusal, ToBroker},
 };
 
@@ -20,16 +21,24 @@ pub(super) struct Returning {
     retriers: Retriers,
     metrics: Arc<Metrics>,
     feed: Feed,
+    shelf: Arc<Shelf>,
     late: Histogram,
 }
 
 impl Returning {
-    pub(super) fn new(client: Client, metrics: Arc<Metrics>, feed: Feed, late: Histogram) -> Self {
+    pub(super) fn new(
+        client: Client,
+        metrics: Arc<Metrics>,
+        feed: Feed,
+        shelf: Arc<Shelf>,
+        late: Histogram,
+    ) -> Self {
         Self {
             broker: ToBroker::new(client.clone()),
             retriers: Retriers::new(client),
             metrics,
             feed,
+            shelf,
             late,
         }
     }
@@ -73,7 +82,7 @@ impl Returning {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use tracing::{info, warn};
 use super::{store_metrics::Numbers, store_publisher::Returning, wait_reason::SAME_ATTEMPT};
 use crate::{
     Feed, Health, Metrics,
+    policy::Shelf,
     store::{Draft, Error, Kept, Result, Store, Ticker},
     supervisor::watch_over,
 };
@@ -78,6 +79,7 @@ impl Keeper {
         client: &Client,
         metrics: &Arc<Metrics>,
         feed: &Feed,
+        shelf: &Arc<Shelf>,
         health: &Health,
     ) -> Self {
         let numbers = Numbers::default();
@@ -85,6 +87,7 @@ impl Keeper {
             client.clone(),
             Arc::clone(metrics),
             feed.clone(),
+            Arc::clone(shelf),
             numbers.late(),
         ));
         let figures = Arc::default();

@@ -38,8 +38,8 @@ use notes_cache::Notebook;
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
-    Book, Health, alerting_runtime::Running, history::History, policy::Shelf,
-    store::redis::RedisStore,
+    Book, Health, alerting_runtime::Running, history::History, memory_budget::MemoryBudget,
+    policy::Shelf, store::redis::RedisStore,
 };
 
 /// What the page is made of.
@@ -52,6 +52,7 @@ pub(crate) struct Page {
     jobs: Jobs,
     notebook: Notebook,
     sign_ins: SignInLimiter,
+    memory: MemoryBudget,
     store: Option<Arc<RedisStore>>,
 }
 
@@ -62,6 +63,7 @@ impl Page {
         history: History,
         running: Running,
         store: Option<Arc<RedisStore>>,
+        memory: MemoryBudget,
     ) -> Self {
         Self {
             shelf,
@@ -69,6 +71,7 @@ impl Page {
             jobs: Jobs::new(history.clone(), running.clone()),
             notebook: Notebook::default(),
             sign_ins: SignInLimiter::default(),
+            memory,
             history,
             running,
             store,

@@ -11,6 +11,7 @@ mod handover;
 #[path = "../alerts/server.rs"]
 mod hook;
 mod keeping;
+mod memory;
 mod page;
 mod policies;
 mod protocols;

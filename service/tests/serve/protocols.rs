@@ -231,6 +231,13 @@ async fn what_cannot_be_delivered_is_set_aside_and_all_other_queues_are_served()
         is_set_aside(&amqp, "retryrmq.intake.unreadable").await;
         is_set_aside(&amqp, "retryrmq.delayed.unreadable").await;
         assert_eq!(amqp.depth("retryrmq.intake").await, Some(0));
+        eventually(PATIENCE, "the service is ready", || async {
+            match replica.page("/readyz").await {
+                (200, _) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
         assert!(replica.end().await.success());
     })
     .await;

@@ -71,10 +71,19 @@ pub(in super::super) async fn parked(
     };
     let masks = Masks::of(visit.book.page(), &queue, &record.home);
     let message = record.message();
+    let is_packed = message.properties().content_encoding().is_some();
+    let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
+        return visit.refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Other bodies are being decoded, and take all the memory that there is for it. Load the page again in a moment.",
+        );
+    };
     // Decoding a large body takes its time.
     let shown = tokio::task::spawn_blocking(move || {
         let headers = masks.headers(message.headers());
-        (masks.body(message.body(), message.properties()), headers)
+        let body = masks.body(message.body(), message.properties());
+        drop(reserved);
+        (body, headers)
     });
     let Ok((body, headers)) = shown.await else {
         return visit.refuse(
