@@ -218,20 +218,26 @@ impl<'a> Reading<'a> {
         in_time(self.queue, released).await
     }
 
-    /// Takes the first message, which was given back on another connection. That may take a moment.
+    /// Takes the message with this content, which was given back on another connection. That may take a moment, in which others may come.
     ///
     /// # Errors
     /// Those of [`delivered`].
-    async fn take_back(&mut self) -> Result<Option<(u32, Option<Message>)>> {
+    async fn take_back(&mut self, content: u64) -> Result<Option<(u32, Message)>> {
         let until = Instant::now() + GIVEN_BACK;
-        let mut taken = None;
         loop {
-            let take = |number, payload| taken = Some((number, Message::read(payload)));
+            let mut taken = None;
+            let take = |number, payload| {
+                let message = Message::read(payload);
+                let message = message.filter(|message| hash(message.content()) == content);
+                taken = message.map(|message| (number, message));
+            };
             let came = self.take(1, take).await?;
-            if came > 0 || Instant::now() >= until {
+            if taken.is_some() || Instant::now() >= until {
                 return Ok(taken);
             }
-            sleep(GIVEN_BACK / 200).await;
+            if came == 0 {
+                sleep(GIVEN_BACK / 200).await;
+            }
         }
     }
 
@@ -447,10 +453,7 @@ impl<'a> Mover<'a> {
             reading.release(one.number).await?;
             match asked.get(from).await {
                 Ok(Delivery::Impossible) => {
-                    let again = reading.take_back().await?;
-                    if let Some((number, Some(message))) = again
-                        && hash(message.content()) == one.content
-                    {
+                    if let Some((number, message)) = reading.take_back(one.content).await? {
                         let cause = HIDDEN.to_owned();
                         let found = vec![Obstructed {
                             number,
@@ -461,7 +464,7 @@ impl<'a> Mover<'a> {
                     }
                 }
                 Ok(Delivery::Made) => {
-                    reading.take_back().await?;
+                    reading.take_back(one.content).await?;
                     probe = Some(asked);
                 }
                 // Another consumer has it.

@@ -42,6 +42,9 @@ const MOST_CLOSED_AFTER_OTHERS: u32 = 12;
 /// A connection that lives for so long after another did not end because of the same message.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
+/// The same for a connection that took messages one at a time at first.
+const LONG: Duration = Duration::from_secs(3_600);
+
 /// Between connections that bring the queue forward.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
@@ -146,8 +149,8 @@ impl InternalErrors {
             self.closed = self.closed.min(MOST_CLOSED - 1);
         }
         // Messages that are taken one at a time may take as long until it is the turn of the same one again.
-        let is_forgiven =
-            lived >= FORGIVEN && !(by_error && singly.began && !self.tries().is_hidden);
+        let is_of_the_same = by_error && singly.began && !self.tries().is_hidden;
+        let is_forgiven = lived >= if is_of_the_same { LONG } else { FORGIVEN };
         if is_forgiven || is_explained {
             (self.closed, self.closed_after_others) = (0, 0);
         }
