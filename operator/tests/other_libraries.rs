@@ -130,7 +130,7 @@ fn a_failure_of_an_earlier_life_is_not_told() {
         (0, "rejected", Library::MassTransit),
     ] {
         let mut fixture = Fixture::named("masstransit");
-        let death = json!([{"queue": "orders", "reason": reason, "time": {"$time": 1_782_900_000 + later}}]);
+        let death = json!([{"queue": "submit-order", "reason": reason, "time": {"$time": 1_782_900_000 + later}}]);
         fixture.headers.insert("x-death".to_owned(), value(&death));
         assert_eq!(fixture.read().library, library, "{reason} {later} s later");
     }
@@ -152,14 +152,14 @@ fn headers_that_name_another_queue_than_the_broker_choose_no_target() {
     let fault = ("MT-Reason", "fault");
     let to_payments = ("MT-Fault-InputAddress", "rabbitmq://h/payments");
     for (said, deaths, source) in [
-        (vec![fault, to_payments], refused(), Some("orders")),
+        (vec![fault, to_payments], refused(), None),
         (
             vec![
                 ("NServiceBus.FailedQ", "payments"),
                 ("NServiceBus.ExceptionInfo.ExceptionType", "X"),
             ],
             refused(),
-            Some("orders"),
+            None,
         ),
         (
             vec![

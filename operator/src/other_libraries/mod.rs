@@ -8,8 +8,7 @@
 //! ```
 //!
 //! A library's own words come before the broker's `x-death`: they say why a message failed. But its publisher may have written them, and chosen the
-//! queue that a replay goes to. So where the broker names another queue, it is believed; and where the library's failure seems to be later, nobody
-//! is. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
+//! queue that a replay goes to. So where `x-death` names another queue, nobody is believed, and a person has to say which it is. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
 
 mod bounded_json;
 mod celery;
@@ -37,26 +36,21 @@ pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         .or_else(|| spring::read(letter))
         .or_else(|| symfony::read(letter))
         .or_else(|| celery::read(letter));
-    let is_earlier = |said: &DeadLetter| match said.library {
-        Library::Celery => false, // it reads the newest death itself
-        _ => letter.died_at_home || x_death::came_after(letter, said),
-    };
-    let said = said.filter(|said| !is_earlier(said));
-    let Some(said) = said else {
+    let Some(said) = said.filter(|_| !letter.died_at_home) else {
         return x_death::read(letter);
     };
     match x_death::other_queue(letter, &said) {
-        None => Some(said),
-        Some(queue) if said.failed_at.is_some() => {
-            let hint = format!(
-                "its headers name `{}`, and the broker dead-lettered it out of `{queue}`",
+        // Both may be a publisher's: a library publishes what it gives up, and keeps the headers.
+        Some(queue) => Some(DeadLetter {
+            source: Source::Unknown(format!(
+                "its headers name `{}`, and its `x-death` names `{queue}`",
                 said.source.queue().unwrap_or_default()
-            );
-            Some(DeadLetter {
-                source: Source::Unknown(hint),
-                ..said
-            })
+            )),
+            ..said
+        }),
+        None if said.library != Library::Celery && x_death::came_after(letter, &said) => {
+            x_death::read(letter)
         }
-        Some(_) => x_death::read(letter),
+        None => Some(said),
     }
 }
