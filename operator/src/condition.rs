@@ -514,7 +514,6 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_given_up_and_the_next_message_is_judged() {
-        let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
         let list: Vec<u32> = (0..2_000).collect();
         for text in [
             "body.all(a, body.all(b, body.all(c, body.all(d, a + b + c + d >= 0))))",
@@ -526,35 +525,33 @@ mod tests {
             "{'a': body.all(a, body.all(b, body.all(c, a + b + c >= 0)))}.a",
         ] {
             let mut condition = Condition::parse(text, &["body"]).unwrap();
-            let before = threads();
             // More than a few do not turn it off.
             let messages = if text.starts_with("body.all") { 4 } else { 1 };
             for _ in 0..messages {
                 let variables = Variables::from_iter([("body".to_owned(), json!(list))]);
                 assert_eq!(condition.holds(variables), Err(Unjudged::slow()), "{text}");
+                assert!(condition.judge.is_some(), "the same thread goes on: {text}");
             }
             let variables = Variables::from_iter([("body".to_owned(), json!([1]))]);
             assert!(condition.holds(variables).is_ok(), "{text}");
-            // Other tests have threads as well, but not four for each of these.
-            assert!(threads() < before + 4, "{text}");
         }
     }
 
     #[test]
     fn loops_give_the_same_with_the_question_for_time() {
-        let body = json!({"n": (0..3_000).collect::<Vec<u32>>(), "m": {"a": 1, "b": 2}});
+        let body = json!({"n": (0..300).collect::<Vec<u32>>(), "m": {"a": 1, "b": 2}});
         for (text, expected) in [
             ("body.n.all(x, x >= 0)", true),
-            ("body.n.exists(x, x == 2999)", true),
-            ("body.n.exists(x, x == 3000)", false),
+            ("body.n.exists(x, x == 299)", true),
+            ("body.n.exists(x, x == 300)", false),
             ("body.n.exists_one(x, x == 7)", true),
             ("body.n.exists_one(x, x < 2)", false),
-            ("body.n.map(x, x + 1).size() == 3000", true),
-            ("body.n.map(x, x > 2990, x)[0] == 2991", true),
-            ("body.n.filter(x, x % 2 == 0).size() == 1500", true),
+            ("body.n.map(x, x + 1).size() == 300", true),
+            ("body.n.map(x, x > 290, x)[0] == 291", true),
+            ("body.n.filter(x, x % 2 == 0).size() == 150", true),
             ("body.m.all(k, body.m[k] > 0)", true),
             (
-                "body.n.all(x, body.n.size() == 3000 && [x].exists(y, y == x))",
+                "body.n.all(x, body.n.size() == 300 && [x].exists(y, y == x))",
                 true,
             ),
             // An error in one element does not hide that another one decides.

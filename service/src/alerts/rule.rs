@@ -228,8 +228,8 @@ impl Bench {
                                 rule = rule.name,
                                 queue = death.queue,
                                 why,
-                                "the condition `where` cannot be judged on a message, which no longer matches the rule; this is said once, and counted \
-                                 in retryrmq_serve_alerts_unjudged_total. Make it simpler: nested loops over lists are slow"
+                                "the condition `where` of a rule took too long on a message of this queue, so that message did not match the rule. Logged \
+                                 once; retryrmq_serve_alerts_unjudged_total counts all. Nested loops over lists are slow"
                             );
                         }
                         tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
@@ -332,13 +332,11 @@ fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<Stri
 
 /// A value as text. What is secret within it stays so.
 fn shown(value: &Value, redaction: &Redaction) -> String {
+    let mut value = value.clone();
+    redaction.hide(&mut value);
     match value {
-        Value::String(value) => sanitize::line(value, sanitize::FIELD),
-        value => {
-            let mut value = value.clone();
-            redaction.hide(&mut value);
-            sanitize::line(&value.to_string(), sanitize::FIELD)
-        }
+        Value::String(text) => sanitize::line(&text, sanitize::FIELD),
+        value => sanitize::line(&value.to_string(), sanitize::FIELD),
     }
 }
 
