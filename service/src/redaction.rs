@@ -77,10 +77,26 @@ impl Redaction {
     }
 }
 
-/// Masks what is in a text that is JSON itself. A text that only looks like JSON is hidden: nobody can tell what is secret in it.
+/// The most bytes of JSON within a text that are looked into. Its values may take many times as much memory.
+const MOST_INNER: usize = 64 << 10;
+
+/// Masks what is in a text that is JSON itself. A text that only looks like JSON is hidden, and so is one that is too long to look into: nobody can
+/// tell what is secret in it.
 fn within_json(text: &mut String, mask: impl FnOnce(&mut Value)) {
-    let start = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    if !start.starts_with(['{', '[']) {
+    let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
+    let start = text.trim_start_matches(is_space);
+    let inside = start
+        .get(1..)
+        .unwrap_or_default()
+        .trim_start_matches(is_space);
+    // `[info] started` is no JSON, and has no names.
+    let looks_so = start.starts_with('{')
+        || start.starts_with('[') && inside.starts_with(['{', '[', '"', ']']);
+    if !looks_so && !start.starts_with('"') {
+        return;
+    }
+    if start.len() > MOST_INNER {
+        HIDDEN.clone_into(text);
         return;
     }
     match serde_json::from_str::<Value>(start) {
@@ -88,8 +104,7 @@ fn within_json(text: &mut String, mask: impl FnOnce(&mut Value)) {
             mask(&mut inner);
             *text = inner.to_string();
         }
-        // `[info] started` is no JSON, and has no names.
-        Err(_) if start.contains([':', '=']) => HIDDEN.clone_into(text),
+        Err(_) if looks_so && start.contains([':', '=']) => HIDDEN.clone_into(text),
         Err(_) => {}
     }
 }
@@ -152,17 +167,24 @@ mod tests {
     fn json_within_a_text_is_masked_as_well() {
         let inner = json!({"password": "4711", "card": {"Number": "4711"}, "id": 7}).to_string();
         let deeper = json!({"event": inner}).to_string();
-        let mut value = json!({"payload": inner, "deeper": deeper, "broken": "{\"password\": \"4711\"", "log": "[info] started", "id": 7});
+        let mut value = json!({"payload": inner, "deeper": deeper, "broken": "{\"password\": \"4711\"", "log": "[2026-01-01 12:00] started", "said": "\"yes\": he said", "id": 7});
         Redaction::new(&usual()).hide(&mut value);
         for path in ["payload.card.number", "deeper.EVENT.card.*"] {
             hide_path(&mut value, path);
         }
         let text = value.to_string();
         assert!(!text.contains("4711"), "{text}");
-        assert_eq!(
-            (&value["id"], &value["log"]),
-            (&json!(7), &json!("[info] started"))
-        );
+        assert_eq!(value["log"], "[2026-01-01 12:00] started");
+        assert_eq!(value["said"], "\"yes\": he said");
+        assert_eq!(value["id"], 7);
+        let mut twice = json!(json!({"password": "4711"}).to_string());
+        twice = json!(twice.to_string());
+        Redaction::new(&usual()).hide(&mut twice);
+        assert!(!twice.to_string().contains("4711"), "{twice}");
+        // What is too long to look into.
+        let mut long = json!({"a": format!("[\"{}\"]", "x".repeat(MOST_INNER))});
+        Redaction::new(&usual()).hide(&mut long);
+        assert_eq!(long["a"], HIDDEN);
         assert!(value["payload"].as_str().unwrap().contains("\"id\":7"));
         // Nothing is secret here.
         let mut open = json!({"payload": inner});

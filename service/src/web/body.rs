@@ -162,7 +162,11 @@ impl Masks {
                 String::new()
             }
             (_, Format::Empty) => String::new(),
-            (Some(Value::String(text)), _) => terminal_escape::block(text).into_owned(),
+            (Some(Value::String(text)), _) => {
+                let mut text = Value::String(text.clone());
+                self.names.hide(&mut text);
+                terminal_escape::block(text.as_str().unwrap_or_default()).into_owned()
+            }
             (Some(other), _) => other.to_string(),
             (None, _) => match std::str::from_utf8(&decoded.bytes) {
                 Ok(text) => terminal_escape::block(text).into_owned(),
@@ -293,6 +297,8 @@ mod tests {
                 .text
                 .contains("4711")
         );
+        let twice = serde_json::Value::from("{\"password\":\"4711\"}").to_string();
+        assert!(!shown("orders", twice.as_bytes()).text.contains("4711"));
         // What only people can read as JSON.
         for body in [
             "{\"password\": \"4711\", \"score\": NaN}",
