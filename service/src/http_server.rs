@@ -4,6 +4,7 @@
 //! the one that has waited longest, of the address with the most connections.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     io,
     net::{IpAddr, SocketAddr},
@@ -35,6 +36,8 @@ use tokio::{
     time::{Instant, Sleep, sleep, timeout},
 };
 use tracing::{debug, warn};
+
+use crate::web::network;
 
 /// A quarter of the files that most systems let a process open.
 const MAX_CONNECTIONS: usize = 256;
@@ -84,7 +87,8 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, s
     let state = Arc::clone(&slot.state);
     let service = service_fn(|request: Request<Incoming>| {
         let working = state.work();
-        let mut request = request.map(|body| Body::new(TimedBody::new(body)));
+        let body = |body| Body::new(TimedBody::new(body, Arc::clone(&state)));
+        let mut request = request.map(body);
         request.extensions_mut().insert(ConnectInfo(peer));
         let response = router.call(request);
         async move {
@@ -125,6 +129,7 @@ impl Connections {
 
     /// A place for a connection of this address, unless all others are being answered.
     fn admit(&self, address: IpAddr) -> Option<Slot> {
+        let address = network(address);
         let mut open = self.open();
         if open.by_number.len() >= MAX_CONNECTIONS {
             let (_, ended) = open
@@ -157,7 +162,9 @@ impl Open {
                 *longest = Some(longest.map_or(this, |longest| longest.min(this)));
             }
         }
-        let (_, longest) = by_address.into_values().max_by_key(|(count, _)| *count)?;
+        let (_, longest) = by_address
+            .into_values()
+            .max_by_key(|(count, longest)| (*count, Reverse(*longest)))?;
         longest.map(|(_, number)| number)
     }
 }
@@ -234,17 +241,19 @@ impl Drop for Working {
     }
 }
 
-/// The body of a request, which has to come in time.
+/// The body of a request, which has to come in time. Until it comes, the connection waits for its client.
 struct TimedBody {
     body: Incoming,
     deadline: Pin<Box<Sleep>>,
+    connection: Arc<ConnectionState>,
 }
 
 impl TimedBody {
-    fn new(body: Incoming) -> Self {
+    fn new(body: Incoming, connection: Arc<ConnectionState>) -> Self {
         Self {
             body,
             deadline: Box::pin(sleep(BODY_TIMEOUT)),
+            connection,
         }
     }
 }
@@ -258,7 +267,11 @@ impl HttpBody for TimedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.connection.set(None);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        if self.connection.waits_since().is_none() {
+            self.connection.set(Some(Instant::now()));
         }
         self.deadline.as_mut().poll(cx).map(|()| {
             let why = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());

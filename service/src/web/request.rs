@@ -9,7 +9,7 @@ use std::{
 use askama::Template;
 use axum::{
     extract::{ConnectInfo, FromRequestParts},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     response::{Html, IntoResponse, Redirect, Response},
 };
 
@@ -97,7 +97,8 @@ impl FromRequestParts<Page> for Visit {
         match auth::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
             // Before its body is read, which may name many messages.
             Entry::Known(person)
-                if parts.method != axum::http::Method::GET && person.role < Role::Operator =>
+                if ![Method::GET, Method::HEAD].contains(&parts.method)
+                    && person.role < Role::Operator =>
             {
                 Err(door.refuse(Some(&person), StatusCode::FORBIDDEN, MAY_NOT))
             }

@@ -44,8 +44,8 @@ impl SignInLimiter {
     }
 }
 
-/// An IPv6 client has all addresses of its /64 network.
-fn network(client: IpAddr) -> IpAddr {
+/// Where an address belongs to: an IPv6 client has all addresses of its /64 network.
+pub(crate) fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & (u128::MAX << 64);
