@@ -57,7 +57,8 @@ pub(super) struct Manner {
     )]
     canary_unknown: OnUnknown,
 
-    /// The policy of the target's consumers, for --canary: its waiting queues are watched, and the management API is not asked
+    /// The policy by which the target's consumers retry, for --canary: its waiting queues are watched, and the management API is not asked. Not for
+    /// the strategy native, and not where a service retries
     #[arg(long, value_name = "POLICY", requires = "canary")]
     retry: Option<String>,
 

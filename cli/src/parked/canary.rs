@@ -63,8 +63,8 @@ impl WaitingQueues {
         let listed = desk.api.queues_like(&desk.vhost, target).await;
         let listed = listed.map_err(|why| {
             format!(
-                "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); name it with \
-                 --management, or the policy of the consumers with --retry"
+                "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); pass \
+                 --management URL, or --retry POLICY with the policy of the consumers"
             )
         })?;
         let delays = |queue: &Queue| {
@@ -72,7 +72,12 @@ impl WaitingQueues {
             let delays = settings::setting(queue, &effective, "delayed-retry-type");
             delays.is_some_and(|kind| kind != "disabled")
         };
-        if listed.get(target).is_some_and(delays) {
+        let Some(queue) = listed.get(target) else {
+            return Err(format!(
+                "the management API does not list {shown}: is it that of this broker? Pass --management URL, or --retry POLICY"
+            ));
+        };
+        if delays(queue) {
             return Err(format!(
                 "messages of {shown} wait in that queue itself (strategy native), where nobody can see them"
             ));
@@ -178,6 +183,7 @@ impl<'a> Canary<'a> {
         }
         // A waiting queue may have been made only now.
         let mut queues = self.queues.clone();
+        add(&mut queues, Ok(family(client, &self.queues[0]).await?));
         let names = self.waiting_queues.names(&self.queues[0]).await;
         let unseen = add(&mut queues, names);
         let now = sight(client, &queues, &self.elsewhere).await?;
@@ -235,12 +241,15 @@ impl<'a> Canary<'a> {
             .iter()
             .zip(&now.elsewhere)
             .any(|(name, depth)| {
-                let is_served = depth.is_some_and(|depth| depth.consumers > 0);
-                is_served && [HANDOVER_QUEUE, INTAKE_QUEUE].contains(&name.as_str())
+                let may_be_served = depth.is_none_or(|depth| depth.consumers > 0);
+                may_be_served && [HANDOVER_QUEUE, INTAKE_QUEUE].contains(&name.as_str())
             });
-        if services {
+        // Whoever names the policy of the consumers says that they retry by themselves.
+        if services && matches!(self.waiting_queues, WaitingQueues::Listed(_)) {
             return Fate::Unknown(
-                "`retryrmq serve` runs here, and may keep failed messages in Redis, where this command does not see them".to_owned(),
+                "`retryrmq serve` runs here, as far as this user may see, and may keep failed messages in Redis, where this command does not see them; \
+                 --retry POLICY says that the consumers retry by themselves"
+                    .to_owned(),
             );
         }
         Fate::Live
@@ -363,9 +372,8 @@ mod tests {
         assert_eq!(judge(none(), sight(0, 0, 1, nowhere)), Fate::Live);
         let busy = || sight(9, 7, 1, [there(3, 0), there(9, 0)]);
         assert_eq!(judge(busy(), busy()), Fate::Live);
-        // A service takes those, and nobody sees where to.
         let after = sight(9, 7, 1, [there(2, 0), there(50, 1)]);
-        assert!(matches!(judge(busy(), after), Fate::Unknown(_)));
+        assert_eq!(judge(busy(), after), Fate::Live, "a service takes those");
         let unseen = sight(9, 7, 1, [there(3, 0), None]);
         assert_eq!(judge(unseen.clone(), busy()), Fate::Live);
         assert_eq!(judge(busy(), unseen), Fate::Live);

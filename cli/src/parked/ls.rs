@@ -89,7 +89,7 @@ attempts, error, error_type, fingerprint, exchange, routing_key, replays,
 body_bytes, home (the queue it is replayed to, null where nobody knows), library
 (who left it). With --group: count, fingerprint, reason, error, error_type,
 first_parked_at, last_parked_at, example (place, mark, message_id), complete (false
-where --limit left messages out, so that count is a part of them), and about (note,
+where messages were not seen: --limit left them out, or others hold them), and about (note,
 owner, hold, by, at) where `parked tag` wrote it. With --all-queues also
 queue.";
 
@@ -302,7 +302,9 @@ async fn list(
         if let Some(title) = title {
             output.line(&output.bold(title))?;
         }
-        groups.is_cut = listed == limit && walk.place < total as usize;
+        groups.is_cut = walk.is_stopped()
+            || Others::of(&walk.browse).hold()
+            || listed == limit && walk.place < total as usize;
         groups.print(queue, notes, output)?;
     } else {
         listing.print(title, output)?;

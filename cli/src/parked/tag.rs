@@ -13,6 +13,7 @@ use super::{
     audit,
     notes::{Note, Notes, Told},
     selection,
+    sort::Ordered,
 };
 use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
 use retryrmq::terminal_escape;
@@ -99,15 +100,21 @@ pub(super) async fn hold(options: Hold, global: &Global, output: &Output) -> Res
 }
 
 /// The fingerprint of the one group of parked messages that begins so.
-async fn whole(client: &Client, queue: &str, start: &str) -> Result<String, Fault> {
-    let mut browse = client.parked(queue).browse().await?;
+async fn whole(client: &Client, queue: &str, start: &str, stop: Stop) -> Result<String, Fault> {
+    let parked = client.parked(queue);
+    let cut = || Fault::failed("it was interrupted before the group was found".to_owned());
+    let mut walk = Ordered::open(&parked, false, stop).await?.ok_or_else(cut)?;
     let mut all = BTreeSet::new();
-    while let Some(record) = browse.next().await? {
-        if record.fingerprint.starts_with(start) {
-            all.insert(record.fingerprint.clone());
+    let looked = async {
+        while let Some((_, record)) = walk.next().await? {
+            if record.fingerprint.starts_with(start) {
+                all.insert(record.fingerprint.clone());
+            }
         }
-    }
-    browse.close().await?;
+        Ok(())
+    };
+    let looked = looked.await;
+    walk.close_after(looked).await?;
     let count = all.len();
     match all.pop_first() {
         Some(group) if count == 1 => Ok(group),
@@ -149,7 +156,7 @@ async fn write(
     let work = async {
         let group = match start.len() {
             16 => start,
-            _ => whole(&client, &words.queue, &start).await?,
+            _ => whole(&client, &words.queue, &start, stop.clone()).await?,
         };
         let notes = Notes::of(&client, Some(&words.queue)).await?;
         let known = notes.latest(&group).cloned().unwrap_or_default();
