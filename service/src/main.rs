@@ -66,7 +66,7 @@ struct Options {
     #[arg(long, env = "RETRYRMQ_SERVE_PREFETCH", value_name = "COUNT")]
     prefetch: Option<NonZeroU16>,
 
-    /// How much memory the decoded bodies of parked messages may take, such as 256MiB; 128MiB at least [default: a quarter of the memory of the
+    /// How much memory the decoded bodies of parked messages may take, such as 256MiB; 192MiB at least [default: a quarter of the memory of the
     /// container or the machine, 512MiB at most]
     ///
     /// Rules of [alerts] that look into bodies, and the page, decode them. A body for which there is no memory is left out, and counted.

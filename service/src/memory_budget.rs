@@ -15,10 +15,16 @@ const MIB: u64 = 1 << 20;
 const PACKED: u64 = 128 * MIB;
 /// How many bytes the values of a body may take for each of its own.
 const VALUES: u64 = 40;
+/// For bodies that are decoded and cannot unpack to much.
+const PLAIN: u64 = 32 * MIB;
+/// For what was decoded, until it is told.
+const KEPT: u64 = 32 * MIB;
 /// The largest budget that is derived from the memory of the machine or the container.
 const MOST: u64 = 512 * MIB;
-/// The smallest budget: one body that unpacks to a lot.
-const LEAST: u64 = PACKED;
+/// The smallest budget: one body that unpacks to a lot, and the others beside it.
+const LEAST: u64 = PACKED + PLAIN + KEPT;
+/// How many bodies wait to be unpacked. Each holds up its message.
+const WAITING: usize = 4;
 /// How long a body waits for memory. After that it is told without.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The bytes of a permit.
@@ -27,8 +33,11 @@ const UNIT: u64 = 1 << 10;
 /// Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryBudget {
-    permits: Arc<Semaphore>,
-    all: u32,
+    /// Bodies that may unpack to a lot, by their number: those that are decoded, and those that wait for it as well.
+    packed: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    plain: Arc<Semaphore>,
+    kept: Arc<Semaphore>,
 }
 
 impl Default for MemoryBudget {
@@ -39,22 +48,20 @@ impl Default for MemoryBudget {
 
 /// Memory that is reserved until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reserved(OwnedSemaphorePermit);
-
-impl Reserved {
-    /// Keeps so many bytes, and gives the others back.
-    pub(crate) fn shrink(&mut self, bytes: u64) {
-        let unneeded = self.0.num_permits().saturating_sub(units(bytes) as usize);
-        drop(self.0.split(unneeded));
-    }
+pub(crate) struct Reserved {
+    _permits: [Option<OwnedSemaphorePermit>; 2],
 }
 
 impl MemoryBudget {
     pub(crate) fn new(bytes: u64) -> Self {
-        let all = units(bytes.max(LEAST));
+        let packed = (bytes.max(LEAST) - PLAIN - KEPT) / PACKED;
+        let packed = usize::try_from(packed).unwrap_or(usize::MAX);
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self {
-            permits: Arc::new(Semaphore::new(all as usize)),
-            all,
+            packed: semaphore(packed.min(Semaphore::MAX_PERMITS / 2)),
+            waiting: semaphore(packed.min(Semaphore::MAX_PERMITS / 2) + WAITING),
+            plain: semaphore(units(PLAIN) as usize),
+            kept: semaphore(units(KEPT) as usize),
         }
     }
 
@@ -63,20 +70,35 @@ impl MemoryBudget {
         Self::new((memory_limit().unwrap_or(u64::MAX) / 4).min(MOST))
     }
 
-    /// Memory to decode this body in. `None` if there is none within a second.
+    /// Memory to decode this body in. `None` if there is none within a second, or if others wait for it already.
     pub(crate) async fn to_decode(
         &self,
         body: &[u8],
         is_declared_packed: bool,
     ) -> Option<Reserved> {
         let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
-        let values = length.saturating_mul(VALUES).min(PACKED);
-        let needed = match is_declared_packed || may_be_packed(body) {
-            true => PACKED,
-            false => values,
+        let values = length.saturating_mul(VALUES);
+        let permits = if is_declared_packed || values > PLAIN || may_be_packed(body) {
+            let turn = Arc::clone(&self.waiting).try_acquire_owned().ok()?;
+            let packed = Arc::clone(&self.packed).acquire_owned();
+            [
+                Some(turn),
+                Some(timeout(PATIENCE, packed).await.ok()?.ok()?),
+            ]
+        } else {
+            let plain = Arc::clone(&self.plain).acquire_many_owned(units(values));
+            [Some(timeout(PATIENCE, plain).await.ok()?.ok()?), None]
         };
-        let wanted = Arc::clone(&self.permits).acquire_many_owned(units(needed).min(self.all));
-        Some(Reserved(timeout(PATIENCE, wanted).await.ok()?.ok()?))
+        Some(Reserved { _permits: permits })
+    }
+
+    /// Memory for what was decoded, if there is some.
+    pub(crate) fn to_keep(&self, value: &Value) -> Option<Reserved> {
+        let bytes = u64::try_from(weigh(value)).unwrap_or(u64::MAX);
+        let kept = Arc::clone(&self.kept).try_acquire_many_owned(units(bytes));
+        Some(Reserved {
+            _permits: [Some(kept.ok()?), None],
+        })
     }
 }
 
@@ -129,35 +151,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_that_may_unpack_to_a_lot_are_decoded_one_after_the_other() {
-        let memory = MemoryBudget::new(200 * MIB);
+        let memory = MemoryBudget::new(0);
         let packed = [0x1f, 0x8b, 8, 0];
         let first = memory.to_decode(&packed, false).await.unwrap();
-        assert!(memory.to_decode(&packed, false).await.is_none());
-        assert!(memory.to_decode(b"anything", true).await.is_none());
-        let plain: Vec<_> = futures_util::future::join_all(
-            (0..100).map(|_| memory.to_decode(b"{\"id\": 7}", false)),
-        )
-        .await;
+        let began = tokio::time::Instant::now();
+        let more = (0..100).map(|_| memory.to_decode(b"anything", true));
+        let more = futures_util::future::join_all(more).await;
+        assert!(more.iter().all(Option::is_none));
+        assert_eq!(
+            began.elapsed(),
+            PATIENCE,
+            "only a few wait, and at the same time"
+        );
+        // Others do not wait behind them.
+        let plain = (0..100).map(|_| memory.to_decode(b"{\"id\": 7}", false));
+        let plain = futures_util::future::join_all(plain).await;
         assert!(plain.iter().all(Option::is_some));
+        let large = vec![b' '; 1 << 20];
+        assert!(memory.to_decode(&large, false).await.is_none());
         drop(first);
         assert!(memory.to_decode(&packed, false).await.is_some());
+        assert!(memory.to_decode(&large, false).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_takes_only_what_it_needs() {
+    async fn a_larger_budget_decodes_more_at_the_same_time() {
+        let memory = MemoryBudget::new(MOST);
+        let all = (0..10).map(|_| memory.to_decode(b"", true));
+        let all = futures_util::future::join_all(all).await;
+        assert_eq!(all.iter().flatten().count(), 3);
+    }
+
+    #[test]
+    fn what_is_kept_has_its_own_limit() {
         let memory = MemoryBudget::new(0);
-        let mut kept = Vec::new();
-        for _ in 0..100 {
-            let mut reserved = memory.to_decode(b"{}", false).await.unwrap();
-            reserved.shrink(100);
-            kept.push(reserved);
-        }
-        assert!(
-            memory.to_decode(b"", true).await.is_none(),
-            "something is kept"
-        );
-        kept.clear();
-        assert!(memory.to_decode(b"", true).await.is_some());
+        let large = Value::from("x".repeat(10 << 20));
+        let kept: Vec<_> = (0..10).filter_map(|_| memory.to_keep(&large)).collect();
+        assert_eq!(kept.len(), 3);
+        assert!(memory.to_keep(&Value::from("small")).is_some());
+        drop(kept);
+        assert!(memory.to_keep(&large).is_some());
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct ServiceOptions {
     pub page: bool,
     /// Dead letters that are held at a time, and as many messages that were handed over.
     pub prefetch: u16,
-    /// Bytes that decoded bodies may take; a quarter of the memory of the container or the machine by default, 128 MiB at least.
+    /// Bytes that decoded bodies may take; a quarter of the memory of the container or the machine by default, 192 MiB at least.
     pub memory: Option<u64>,
 }
 

@@ -72,6 +72,12 @@ pub(super) fn declared(encoding: &str) -> Vec<Wrapping> {
     all
 }
 
+/// Whether a content encoding says that the body is packed, as `gzip` does and `utf-8` does not.
+#[must_use]
+pub fn is_declared_packed(encoding: &str) -> bool {
+    !declared(encoding).is_empty()
+}
+
 /// The compression whose mark the bytes begin with. That of zlib is two bytes only, so it counts where all of it unwraps.
 pub(super) fn marked(bytes: &[u8]) -> Option<Wrapping> {
     match bytes {
@@ -85,8 +91,8 @@ pub(super) fn marked(bytes: &[u8]) -> Option<Wrapping> {
     }
 }
 
-/// Whether a body may unpack to much more than it has: it begins like a compression, or is base64 of something that does. Cheap, unlike
-/// [`marked`].
+/// Whether a body may unpack to much more than it has: it begins like a compression, or is base64 of something that does. It does not
+/// unpack anything.
 #[must_use]
 pub fn may_be_packed(body: &[u8]) -> bool {
     let begins_so = |bytes: &[u8]| match bytes {

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 pub use decoded::{BreakOff, Decoded, Format};
 pub use decoder::Decoder;
-pub use encoding::{MOST_UNWRAPPED, MOST_WRAPPINGS, Wrapping, may_be_packed};
+pub use encoding::{MOST_UNWRAPPED, MOST_WRAPPINGS, Wrapping, is_declared_packed, may_be_packed};
 pub use protobuf::Fit;
 
 use bounded_value::Tree;

@@ -19,7 +19,7 @@ mod topology;
 mod wait_reason;
 
 pub(crate) use dead_letter_handler::{Clerk, FAREWELL, Fate, ON_ITS_WAY, Tide};
-pub(crate) use parked_event::{tell_parked, value};
+pub(crate) use parked_event::{is_packed, tell_parked, value};
 pub(crate) use retrier_cache::Retriers;
 pub(crate) use retry_schedule::{Cause, Patience, Standing};
 pub(crate) use store_tasks::{Keeper, Keeping, original};

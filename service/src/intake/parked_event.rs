@@ -3,14 +3,14 @@
 use std::time::{Duration, SystemTime};
 
 use retryrmq::{
-    Decision, Event, Failed, ParkReason, Record, terminal_escape,
+    BasicProperties, Decision, Event, Failed, ParkReason, Record, terminal_escape,
     types::{AMQPValue, FieldTable},
 };
-use retryrmq_operator::decoding::{Hints, decode};
+use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::{Body, Feed, Happening, Metrics, Obituary, Retry, memory_budget::weigh, policy::Shelf};
+use crate::{Body, Feed, Happening, Metrics, Obituary, Retry, policy::Shelf};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
@@ -23,10 +23,15 @@ impl Content {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     pub(crate) async fn of(failed: &Failed, feed: &Feed) -> Self {
         let failed = failed.clone();
-        let is_packed = failed.properties().content_encoding().is_some();
-        let Some(mut reserved) = feed.memory().to_decode(failed.body(), is_packed).await else {
+        let type_name = failed.properties().kind().as_ref();
+        let type_name = type_name.map(|kind| kind.as_str().to_owned());
+        let is_packed = is_packed(failed.properties());
+        let Some(reserved) = feed.memory().to_decode(failed.body(), is_packed).await else {
             feed.body_left_out();
-            return Self::default();
+            return Self {
+                type_name,
+                body: None,
+            };
         };
         let read = tokio::task::spawn_blocking(move || {
             let properties = failed.properties();
@@ -38,20 +43,26 @@ impl Content {
                     .map(|text| text.as_str()),
             };
             let decoded = decode(failed.body(), hints, None);
-            let body = decoded.value.map(|value| {
-                reserved.shrink(weigh(&value) as u64);
-                Body::new(value, Some(reserved))
-            });
-            Self {
-                type_name: properties
-                    .kind()
-                    .as_ref()
-                    .map(|kind| kind.as_str().to_owned()),
-                body,
+            (decoded.value, reserved)
+        });
+        let Ok((value, _reserved)) = read.await else {
+            return Self::default();
+        };
+        let body = value.and_then(|value| match feed.memory().to_keep(&value) {
+            Some(reserved) => Some(Body::new(value, Some(reserved))),
+            None => {
+                feed.body_left_out();
+                None
             }
         });
-        read.await.unwrap_or_default()
+        Self { type_name, body }
     }
+}
+
+/// Whether the properties of a message say that its body is packed.
+pub(crate) fn is_packed(properties: &BasicProperties) -> bool {
+    let encoding = properties.content_encoding().as_ref();
+    encoding.is_some_and(|encoding| is_declared_packed(encoding.as_str()))
 }
 
 /// What is told of a message that waits.

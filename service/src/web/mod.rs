@@ -36,6 +36,7 @@ pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
 use notes_cache::Notebook;
 use sign_in_limiter::SignInLimiter;
+pub(crate) use sign_in_limiter::network;
 
 use crate::{
     Book, Health, alerting_runtime::Running, history::History, memory_budget::MemoryBudget,
@@ -68,7 +69,7 @@ impl Page {
         Self {
             shelf,
             health,
-            jobs: Jobs::new(history.clone(), running.clone()),
+            jobs: Jobs::new(history.clone(), running.clone(), memory.clone()),
             notebook: Notebook::default(),
             sign_ins: SignInLimiter::default(),
             memory,
@@ -92,9 +93,8 @@ impl Page {
 const FORM: usize = 2 << 20;
 /// Bytes of a form that anybody may send.
 const SMALL_FORM: usize = 4 << 10;
-/// Requests for pages that are answered at the same time, and those of people who are not signed in yet. Probes need no such place.
+/// Requests for pages that are answered at the same time. Probes need no such place, and neither does signing in.
 const MAX_REQUESTS: usize = 32;
-const MAX_SIGN_INS: usize = 8;
 /// Bytes by which a form names one message: `&mark=` and the mark.
 const NAMED: usize = 22;
 
@@ -105,8 +105,8 @@ pub(crate) fn routes(page: Page) -> Router {
     let sign_in = Router::new()
         .route("/sign-in", get(view::sign_in).post(view::signed_in))
         .route("/sign-out", post(view::sign_out))
-        .layer(DefaultBodyLimit::max(SMALL_FORM))
-        .layer(from_fn_with_state(places(MAX_SIGN_INS), limit_requests));
+        .layer(DefaultBodyLimit::max(SMALL_FORM));
+    let places = Arc::new(Semaphore::new(MAX_REQUESTS));
     Router::new()
         .route("/", get(view::queues))
         .route("/style.css", get(view::style))
@@ -119,13 +119,9 @@ pub(crate) fn routes(page: Page) -> Router {
         .route("/jobs", get(view::jobs).post(view::begin))
         .route("/jobs/{id}", get(view::job))
         .layer(DefaultBodyLimit::max(most))
-        .layer(from_fn_with_state(places(MAX_REQUESTS), limit_requests))
+        .layer(from_fn_with_state(places, limit_requests))
         .merge(sign_in)
         .with_state(page)
-}
-
-fn places(count: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(count))
 }
 
 /// Answers a request at once, or not at all: one that waits would keep its body in memory.

@@ -16,6 +16,8 @@ use crate::{
     Book,
     alerting_runtime::Running,
     history::{Deed, Event, History},
+    intake::is_packed,
+    memory_budget::MemoryBudget,
     web::body::{Masks, Wardrobe},
 };
 
@@ -41,6 +43,7 @@ pub(super) struct Walk<'a> {
     pub(super) job: &'a Job,
     pub(super) work: &'a Work,
     pub(super) book: &'a Book,
+    pub(super) memory: &'a MemoryBudget,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
     /// The marks that have a result.
@@ -328,7 +331,7 @@ impl Walk<'_> {
         if matches!(self.work, Work::Look | Work::Search(_)) {
             self.job.expects(browse.remaining() as usize);
         }
-        let (mut looked, mut hits, mut news) = (0, 0, Vec::new());
+        let (mut looked, mut hits, mut unseen, mut news) = (0, 0, 0, Vec::new());
         let mut masks = Wardrobe::new(self.book.page(), queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
@@ -353,7 +356,10 @@ impl Walk<'_> {
                     continue;
                 };
                 self.job.advances();
-                if has(&record, text, masks.of(&record.home)).await {
+                let masks = masks.of(&record.home);
+                let has = has(&record, text, masks, self.memory).await;
+                unseen += usize::from(has.is_none());
+                if has == Some(true) {
                     hits += 1;
                     self.job.add(Outcome {
                         mark: record.mark.clone(),
@@ -366,6 +372,11 @@ impl Walk<'_> {
             self.write(&news).await
         }
         .await;
+        if unseen > 0 {
+            self.job.note(format!(
+                "Of {unseen} messages the body was not searched: others were being decoded, and took all the memory that there is for it. Search again."
+            ));
+        }
         let rest = browse.remaining();
         let saw_all = rest == 0 && browse.others() == 0 && browse.missed() == 0;
         browse.close().await.map_err(sentence)?;
@@ -397,14 +408,22 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the body has the text where a person may see it. What is masked is not found either.
-async fn has(record: &Record, text: &str, masks: Arc<Masks>) -> bool {
+/// Whether the body has the text where a person may see it. What is masked is not found either. `None` without memory to decode it.
+async fn has(
+    record: &Record,
+    text: &str,
+    masks: Arc<Masks>,
+    memory: &MemoryBudget,
+) -> Option<bool> {
     let (message, text) = (record.message(), text.to_owned());
+    let is_packed = is_packed(message.properties());
+    let reserved = memory.to_decode(message.body(), is_packed).await?;
     let decoded = tokio::task::spawn_blocking(move || {
         let shown = masks.body(message.body(), message.properties());
+        drop(reserved);
         shown.text.to_lowercase().contains(&text)
     });
-    decoded.await.unwrap_or(false)
+    Some(decoded.await.unwrap_or(false))
 }
 
 /// Why nobody looks any further.

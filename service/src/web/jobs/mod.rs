@@ -22,7 +22,7 @@ use tracing::{info, warn};
 pub(super) use job::{Job, Outcome, Progress, Work};
 use job_runner::Walk;
 
-use crate::{Book, alerting_runtime::Running, history::History};
+use crate::{Book, alerting_runtime::Running, history::History, memory_budget::MemoryBudget};
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;
@@ -37,6 +37,7 @@ const FAREWELL: Duration = Duration::from_secs(20);
 pub(super) struct Jobs {
     history: History,
     running: Running,
+    memory: MemoryBudget,
     all: Arc<Mutex<VecDeque<Arc<Job>>>>,
     /// A walk holds what another one does not see: so there is one at a time for each queue.
     turns: Arc<Mutex<HashMap<String, Arc<Turn<()>>>>>,
@@ -56,10 +57,11 @@ impl Drop for Underway {
 }
 
 impl Jobs {
-    pub(super) fn new(history: History, running: Running) -> Self {
+    pub(super) fn new(history: History, running: Running, memory: MemoryBudget) -> Self {
         Self {
             history,
             running,
+            memory,
             all: Arc::default(),
             turns: Arc::default(),
             ends: watch::Sender::new(false),
@@ -120,6 +122,7 @@ impl Jobs {
                 job: &asked,
                 work: &work,
                 book: &book,
+                memory: &jobs.memory,
                 ends: jobs.ends.subscribe(),
                 told: Mutex::default(),
             };

@@ -16,6 +16,7 @@ use super::super::{
     relative_time::Moment,
     request::{Frame, Visit},
 };
+use crate::intake::is_packed;
 
 #[derive(Template)]
 #[template(path = "parked.html")]
@@ -71,7 +72,7 @@ pub(in super::super) async fn parked(
     };
     let masks = Masks::of(visit.book.page(), &queue, &record.home);
     let message = record.message();
-    let is_packed = message.properties().content_encoding().is_some();
+    let is_packed = is_packed(message.properties());
     let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
         return visit.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
