@@ -113,6 +113,7 @@ log = {}
         .await;
         // Each is decoded before it is told.
         let peak = peak(&replica);
+        println!("{broker}: {peak} MiB at most");
         assert!(peak < 256, "{peak} MiB");
         drop((orders, neighbor));
         assert!(replica.end().await.success());
@@ -146,6 +147,7 @@ async fn what_is_delayed_and_parked_is_not_decoded() {
             )
             .await;
         let peak = peak(&replica);
+        println!("{broker}: {peak} MiB at most");
         assert!(peak < 128, "{peak} MiB");
         assert!(replica.end().await.success());
     })
