@@ -224,8 +224,13 @@ async fn what_the_queues_own_counts_hide_is_moved_and_no_other_message() {
 /// A publisher that does so does it always.
 #[tokio::test]
 async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
-    const MANY: usize = 12;
     on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        // Each try is a delivery there, and more would use up the delivery limit of those beside them.
+        let many = if broker.version() < Version::V4_3 {
+            2
+        } else {
+            12
+        };
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -236,16 +241,16 @@ async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
             let running = consume(&client, &diary).await;
             all.push((client, running));
         }
-        for number in 0..MANY {
+        for number in 0..many {
             publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
             let properties = counted_before(i64::try_from(number).unwrap());
             amqp.publish_with(QUEUE, "x", properties).await;
         }
-        let moved = set_aside(&all[0].0, MANY).await;
+        let moved = set_aside(&all[0].0, many).await;
         for one in moved {
             assert_eq!(one.message_id.as_deref(), Some(COUNTS[0]));
         }
-        for number in 0..MANY {
+        for number in 0..many {
             diary.until(&format!("neighbour {number}"), 1).await;
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
