@@ -558,10 +558,7 @@ impl Clerk {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content = match self.shelf.book().reads_bodies() {
-                    true => Content::of(&case.failed, &self.feed).await,
-                    false => Content::default(),
-                };
+                let content = Content::of(&case.failed, &self.feed, &self.shelf).await;
                 self.feed.tell(|| {
                     let written = obituary(&case.failed, decision, *reason, content);
                     Happening::Parked(Box::new(written))

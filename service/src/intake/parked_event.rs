@@ -21,7 +21,11 @@ pub(crate) struct Content {
 
 impl Content {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
-    pub(crate) async fn of(failed: &Failed, feed: &Feed) -> Self {
+    /// Nothing of it, if nobody reads bodies.
+    pub(crate) async fn of(failed: &Failed, feed: &Feed, shelf: &Shelf) -> Self {
+        if !shelf.book().reads_bodies() {
+            return Self::default();
+        }
         let failed = failed.clone();
         let type_name = failed.properties().kind().as_ref();
         let type_name = type_name.map(|kind| kind.as_str().to_owned());
@@ -175,10 +179,7 @@ pub(crate) async fn tell_parked(
         error = %terminal_escape::line(error),
         "parked"
     );
-    let content = match shelf.book().reads_bodies() {
-        true => Content::of(failed, feed).await,
-        false => Content::default(),
-    };
+    let content = Content::of(failed, feed, shelf).await;
     feed.tell(|| {
         let written = obituary(failed, decision, *reason, content);
         Happening::Parked(Box::new(written))
