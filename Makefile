@@ -224,6 +224,10 @@ docs-renew: cargo ## write snippets and reference tables into the pages
 lint-workflows: ## check the workflows in .github
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.8
 
+.PHONY: lint-deploy
+lint-deploy: ## check the Helm chart, the examples for Kubernetes and the Compose project
+	tests/deploy/test -short
+
 # Against which commit; the last version, or else the last commit.
 BASE ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD)
 

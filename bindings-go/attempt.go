@@ -3,18 +3,21 @@ package retryrmq
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-// An attempt that has failed, or that may fail without its handler, by its deadline.
+// An attempt that has failed, or that may fail without its handler, by its deadline: at one message, or at those of a batch.
 //
 // It counts as running until no user code runs for it any more: the handler, methods of its error, log handlers. So none of these holds up the
 // end for longer than the drain timeout.
 type attempt struct {
-	w *workers
-	m *Message
+	w        *workers
+	messages []*Message
+	one      [1]*Message // the memory of messages, if it is one
+	given    []*Message  // to the handler of a batch, which may change this slice
 	// Guarded by the lock of the workers: goroutines that run user code for it,
 	inside int
 	// whether one of them settles it (the handler's, or that of the deadline),
@@ -23,6 +26,12 @@ type attempt struct {
 	settled bool
 	// Settles it if methods of its error take too long.
 	last *time.Timer
+}
+
+func (w *workers) newAttempt(m *Message) *attempt {
+	a := &attempt{w: w, one: [1]*Message{m}, inside: 1}
+	a.messages = a.one[:]
+	return a
 }
 
 // One call of the handler, and its end.
@@ -59,20 +68,21 @@ func (w *workers) acknowledge(m *Message) {
 }
 
 func (w *workers) failed(m *Message, err error) {
-	a := &attempt{w: w, m: m, inside: 1, begun: true}
+	a := w.newAttempt(m)
+	a.begun = true
 	defer a.leave()
 	a.failed(err)
 }
 
 // Like attempt, with a deadline: the handler's end or the deadline, whichever is first, ends the attempt.
 func (w *workers) attemptWithin(m *Message) {
-	a := &attempt{w: w, m: m, inside: 1}
+	a := w.newAttempt(m)
 	defer a.leave()
-	ctx, cancel, limit := newLimit(w.handling, w.limit)
+	ctx, cancel, limit := newLimit(w.handling, w.late)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		if context.Cause(ctx) == errTooLong {
-			a.overdue(&tooLong{w.limit})
+		if context.Cause(ctx) == error(w.late) {
+			a.overdue(w.late)
 		}
 	})
 	defer stop()
@@ -97,9 +107,13 @@ func (a *attempt) returned(err error) {
 	}
 	a.begun = true
 	if err == nil {
-		a.settled = true
-		w.settled++
-		w.acknowledge(a.m)
+		a.markSettled()
+		for _, m := range a.messages {
+			w.acks.Add(m.token)
+		}
+		if w.acks.Len() >= mostAcks && w.batches == nil { // after a batch, its goroutine passes them on
+			w.flush()
+		}
 		w.mu.Unlock()
 		return
 	}
@@ -144,7 +158,7 @@ func (a *attempt) giveUp(late *tooLong) {
 	w.mu.Unlock()
 	defer w.all.Done()
 	defer a.leave()
-	a.settle(&native.Ending{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()})
+	a.settle(nil, &native.Ending{What: native.Retry, Error: late.Error(), ErrorType: late.ErrorType()}, nil)
 }
 
 // Another goroutine is about to run user code for an attempt that is not settled. One already does, because none leaves before it is settled. The
@@ -163,41 +177,82 @@ func (a *attempt) leave() {
 	if a.inside == 0 {
 		w.running--
 		w.settled--
-		w.count(a.m)
+		w.count(a.messages[0])
 	}
 }
 
 // Ends an attempt that failed.
 func (a *attempt) failed(err error) {
+	var later []line
+	judge := a.w.judge
+	judge.later = &later
+	var endings []*native.Ending
 	ending := &native.Ending{What: native.Retry, Error: errGoexit.Error(), ErrorType: plainType}
 	// Deferred, because an error's method or a function of Fatal may end this goroutine.
-	defer func() { a.settle(ending) }()
-	ending = a.w.judge.ending(err, a.m.mayPark)
-}
-
-// Settles it, once, and logs it.
-func (a *attempt) settle(ending *native.Ending) {
-	a.w.mu.Lock()
-	first := !a.settled
-	if first {
-		a.settled = true
-		a.w.settled++
-		if a.last != nil {
-			a.last.Stop()
-		}
-	}
-	a.w.mu.Unlock()
-	if !first {
+	defer func() { a.settle(endings, ending, later) }()
+	if a.w.batches != nil {
+		endings = judge.endings(err, a.messages, a.given)
 		return
 	}
+	ending = judge.ending(err, a.messages[0])
+}
+
+// The caller holds the lock, and no user code runs before the messages are settled.
+func (a *attempt) markSettled() {
+	a.settled = true
+	a.w.settled++
+	a.w.more -= len(a.messages) - 1
+}
+
+// Settles it, once, each message by its own ending, which is nil for one that succeeded, or without these all by the same. Then it logs these
+// endings, after the lines that wait already: a log handler is user code, which may take long, and no message waits for it.
+func (a *attempt) settle(each []*native.Ending, all *native.Ending, later []line) {
 	log := a.w.judge.log
-	settle(a.m, ending, a.w.subscription.Settle, log)
-	// The native half logs what failed and what follows; only Go has the chain of causes and the stack of a panic.
-	if ending.What != native.Defer {
-		attributes := []any{"message", a.m, "error", short(ending.Error)}
-		if ending.Stack != "" {
-			attributes = append(attributes, "stack", cut(ending.Stack, mostStack))
+	defer func() {
+		for _, l := range later {
+			log.say(l.level, l.message, l.attributes...)
 		}
-		log.say(slog.LevelDebug, "retryrmq: a handler failed", attributes...)
+	}()
+	a.w.mu.Lock()
+	if a.settled {
+		a.w.mu.Unlock()
+		return
 	}
+	a.markSettled()
+	if a.last != nil {
+		a.last.Stop()
+	}
+	a.w.mu.Unlock()
+	if each == nil {
+		each = slices.Repeat([]*native.Ending{all}, len(a.messages))
+	}
+	var succeeded native.Tokens
+	for i, m := range a.messages {
+		if each[i] == nil {
+			succeeded.Add(m.token)
+		}
+	}
+	a.w.pass(succeeded)
+	for i, m := range a.messages {
+		if each[i] != nil {
+			later = append(later, settle(m, each[i], a.w.subscription.Settle)...)
+		}
+	}
+	for i, m := range a.messages {
+		if ending := each[i]; ending != nil && ending.What != native.Defer {
+			later = append(later, failureLine(m, ending))
+		}
+	}
+}
+
+// The native half logs what failed and what follows; only Go has the chain of causes and the stack of a panic.
+func failureLine(m *Message, ending *native.Ending) line {
+	attributes := about(m, "error", short(ending.Error))
+	if ending.ErrorType != "" {
+		attributes = append(attributes, "error_type", short(ending.ErrorType))
+	}
+	if ending.Stack != "" {
+		attributes = append(attributes, "stack", cut(ending.Stack, mostStack))
+	}
+	return line{slog.LevelDebug, "retryrmq: a handler failed", attributes}
 }

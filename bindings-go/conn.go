@@ -18,6 +18,10 @@ type Conn struct {
 	// Its own, or nil.
 	logger *slog.Logger
 	log    *journal
+	// For all consumers, outermost first.
+	middleware []Middleware
+	// With middleware around it; nil without.
+	publisher Publisher
 
 	mu sync.Mutex
 	// Closed when Close was called.
@@ -26,6 +30,8 @@ type Conn struct {
 	closed chan struct{}
 	// Calls in progress that need the client, consumers among them.
 	calls sync.WaitGroup
+	// Calls of Publish in progress.
+	publishes sync.WaitGroup
 	// Consumers by queue; any of them has the counters of all. And the last counters of queues without a consumer.
 	consuming map[string][]*native.Subscription
 	stats     map[string]Stats
@@ -40,6 +46,9 @@ type dialling struct {
 	asks   bool
 	ask    func(context.Context) (Login, error)
 	logger *slog.Logger
+	// Outermost first.
+	middleware []Middleware
+	publishing []PublishMiddleware
 }
 
 // AppVersion sets the version of your application, for the history of failed messages.
@@ -113,24 +122,29 @@ func Dial(ctx context.Context, url string, options ...DialOption) (*Conn, error)
 	if d.asks && d.ask == nil {
 		return nil, badOption("the function of `WithCredentials` is nil")
 	}
-	log := hold(d.logger)
-	asker := newAsker(ctx, &d)
-	client, err := dial(ctx, &d.Dialling)
-	if err != nil {
-		asker.end()
+	if err := d.checkMiddleware(); err != nil {
+		return nil, err
+	}
+	c := &Conn{
+		logger:     d.logger,
+		middleware: d.middleware,
+		closing:    make(chan struct{}),
+		closed:     make(chan struct{}),
+		consuming:  make(map[string][]*native.Subscription),
+		stats:      make(map[string]Stats),
+	}
+	var err error
+	if c.publisher, err = c.wrapPublish(d.publishing); err != nil {
+		return nil, err
+	}
+	c.log = hold(d.logger)
+	c.asker = newAsker(ctx, &d)
+	if c.client, err = dial(ctx, &d.Dialling); err != nil {
+		c.asker.end()
 		release(d.logger)
 		return nil, err
 	}
-	return &Conn{
-		client:    client,
-		asker:     asker,
-		logger:    d.logger,
-		log:       log,
-		closing:   make(chan struct{}),
-		closed:    make(chan struct{}),
-		consuming: make(map[string][]*native.Subscription),
-		stats:     make(map[string]Stats),
-	}, nil
+	return c, nil
 }
 
 func dial(ctx context.Context, d *native.Dialling) (*native.Client, error) {
@@ -164,6 +178,8 @@ func (c *Conn) Close() error {
 	if op, err := c.client.Close(); err == nil {
 		_ = op.Wait(context.Background())
 	}
+	// The core has answered them, those that wait for a broker in trouble as well.
+	c.publishes.Wait()
 	c.client.Free()
 	c.asker.end()
 	release(c.logger)
@@ -179,7 +195,7 @@ func (c *Conn) enter() error { return c.begin(false) }
 // Like enter, even while the consumers of a closing connection drain: their handlers may still publish.
 func (c *Conn) enterToPublish() error { return c.begin(true) }
 
-func (c *Conn) begin(whileDraining bool) error {
+func (c *Conn) begin(publishes bool) error {
 	if c == nil || c.client == nil {
 		return errNotDialled
 	}
@@ -188,12 +204,16 @@ func (c *Conn) begin(whileDraining bool) error {
 	select {
 	case <-c.closing:
 		// A consumer is a call itself, so that Close waits for this one, too.
-		if !whileDraining || len(c.consuming) == 0 {
+		if !publishes || len(c.consuming) == 0 {
 			return ErrClosed
 		}
 	default:
 	}
-	c.calls.Add(1)
+	if publishes {
+		c.publishes.Add(1)
+	} else {
+		c.calls.Add(1)
+	}
 	return nil
 }
 
@@ -248,11 +268,11 @@ func (c *Conn) MetricsText() string {
 	return c.client.MetricsText()
 }
 
-// Healthy reports whether both connections are open, the consuming and the publishing one. It is for a health check; nothing is sent to the
-// broker.
+// Healthy reports whether both connections are open, the consuming and the publishing one, and the broker reads what is published. It is for a health
+// check; nothing is sent to the broker. During a memory or disk alarm it is false once something was published.
 func (c *Conn) Healthy() bool { return c.Trouble() == "" }
 
-// Trouble returns why a connection is not open: the error of the last attempt to reconnect. It is empty if both are open.
+// Trouble returns why the connection is not healthy: the error of the last attempt to reconnect, or that the broker reads nothing. It is empty if it is.
 func (c *Conn) Trouble() string {
 	err := c.enter()
 	if err == nil {

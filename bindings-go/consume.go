@@ -11,10 +11,11 @@ import (
 )
 
 // Handler handles a message. nil acknowledges it. An error or a panic is a failed attempt: the message is retried, and parked in the end. An
-// error made by [After], [Permanent], [Defer] or [Park], wrapped or not, decides otherwise.
+// error made by [After], [Permanent], [Undecodable], [Defer] or [Park], wrapped or not, decides otherwise.
 //
-// The context has the values of Consume's context, and the handler timeout as its deadline. It does not end with Consume's context, so that
-// running handlers can finish. It ends when the drain timeout is over; [context.Cause] is then an [ErrTimeout].
+// The context has the values of Consume's context, and the handler timeout as its deadline; [context.Cause] is then the error that the record of the
+// message gets, of the type HandlerTimeout. The context does not end with Consume's, so that running handlers can finish. It ends when the drain
+// timeout is over; [context.Cause] is then an [ErrTimeout].
 type Handler func(ctx context.Context, m *Message) error
 
 // Consume handles the messages of a queue until ctx ends. Then it drains: it waits for running handlers, requeues the other messages, and returns
@@ -37,6 +38,19 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	if err != nil {
 		return err
 	}
+	if err := plan.checkSingle(); err != nil {
+		return err
+	}
+	if c != nil {
+		if handler, err = plan.wrap(handler, c.middleware); err != nil {
+			return err
+		}
+	}
+	return c.consume(ctx, queue, handler, nil, plan)
+}
+
+// Consumes with a handler of single messages or one of batches.
+func (c *Conn) consume(ctx context.Context, queue string, handler Handler, batches BatchHandler, plan *plan) error {
 	checked, err := native.NewOptions(plan.given)
 	if err != nil {
 		return ours(err)
@@ -44,7 +58,9 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	defer checked.Free()
 	until := time.Now()
 	announcing := &announcement{ready: plan.ready, done: make(chan struct{})}
-	err = c.consume(ctx, queue, handler, plan, checked, announcing, &until)
+	err = c.attend(ctx, queue, plan, checked, announcing, &until, func(subscription *native.Subscription) *workers {
+		return newWorkers(ctx, queue, handler, batches, newJudge(plan, checked, c.log), checked, subscription)
+	})
 	// After leave: a function of OnReady may call Close, which waits for leave.
 	if !announcing.wait(rest(until)) && err == nil {
 		err = stillRuns("OnReady", queue)
@@ -52,9 +68,9 @@ func (c *Conn) Consume(ctx context.Context, queue string, handler Handler, optio
 	return err
 }
 
-// The call of Consume; until says when its drain is over.
-func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan *plan, checked *native.Options, announcing *announcement,
-	until *time.Time) error {
+// Subscribes, and has workers handle messages to the end; until says when the drain is over.
+func (c *Conn) attend(ctx context.Context, queue string, plan *plan, checked *native.Options, announcing *announcement, until *time.Time,
+	newWorkers func(*native.Subscription) *workers) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -62,10 +78,10 @@ func (c *Conn) consume(ctx context.Context, queue string, handler Handler, plan 
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
 	}
-	listeners := listen(plan.tell, c.log)
+	listeners := listen(plan.tell, c.log, queue)
 	subscription, err := c.subscribe(ctx, checked, listeners.id())
 	if err == nil {
-		w := newWorkers(ctx, queue, handler, newJudge(plan, checked, c.log), checked, subscription)
+		w := newWorkers(subscription)
 		err = c.run(ctx, queue, announcing, w)
 		*until = w.until
 	}
@@ -115,7 +131,7 @@ func (c *Conn) run(ctx context.Context, queue string, announcing *announcement, 
 	if err != nil {
 		return ours(err)
 	}
-	announcing.begin(w.start, c.log)
+	announcing.begin(w.start, c.log, queue)
 	select {
 	case <-ctx.Done():
 	case <-c.closing:
@@ -143,7 +159,7 @@ type announcement struct {
 }
 
 // Calls them, and then starts the handlers.
-func (a *announcement) begin(handlers func(), log *journal) {
+func (a *announcement) begin(handlers func(), log *journal, queue string) {
 	if len(a.ready) == 0 {
 		handlers()
 		return
@@ -154,7 +170,8 @@ func (a *announcement) begin(handlers func(), log *journal) {
 		defer handlers() // even if one of them ends the goroutine
 		for _, f := range a.ready {
 			if gone := safely(f); gone != nil {
-				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "panic", short(gone.text()), "stack", gone.stack)
+				log.sayLater(slog.LevelError, "retryrmq: a function of OnReady panicked", "queue", queue, "panic", short(gone.text()),
+					"stack", gone.stack)
 			}
 		}
 	}()

@@ -51,7 +51,7 @@ var (
 	ErrTLSFailed = kind("tls_failed", "the TLS handshake failed")
 	// ErrVhostNotFound: the virtual host does not exist (AMQP 530 while connecting).
 	ErrVhostNotFound = kind("vhost_not_found", "the virtual host does not exist")
-	// ErrQueueNotFound: a queue or exchange does not exist, and this call does not create it (AMQP 404).
+	// ErrQueueNotFound: a queue, or an exchange that the strategy needs, does not exist, and this call does not create it (AMQP 404).
 	ErrQueueNotFound = kind("queue_not_found", "the queue does not exist")
 	// ErrMismatch: a queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used.
 	ErrMismatch = kind("mismatch", "a queue or exchange exists with other arguments")
@@ -60,7 +60,8 @@ var (
 	ErrAccessRefused = kind("access_refused", "the user lacks a permission")
 	// ErrStrategyRefused: this broker or this queue cannot serve the chosen strategy safely. The error message names one that can.
 	ErrStrategyRefused = kind("strategy_refused", "the broker cannot serve the chosen strategy")
-	// ErrUnroutable: no queue takes a message with this exchange and routing key (AMQP basic.return). It was not stored.
+	// ErrUnroutable: no queue takes a message with this exchange and routing key (AMQP basic.return), or there is no such exchange (AMQP 404).
+	// It was not stored.
 	ErrUnroutable = kind("unroutable", "no queue takes the message")
 	// ErrNotConfirmed: the broker rejected a publish (AMQP basic.nack). Publish it again after a pause.
 	ErrNotConfirmed = kind("not_confirmed", "the broker did not confirm the message")
@@ -97,7 +98,7 @@ func ours(err error) error {
 var (
 	goOptions = strings.NewReplacer("`dlx`", "`DLX`", "`fatal`", "`Fatal`", "`park`", "`NoParking`", "`retry`", "`Retry`", "`strategy`", "`Strategy`", "`rules`", "`Rules`",
 		"`prefetch`", "`Prefetch`", "`concurrency`", "`Concurrency`", "`handler_timeout`", "`HandlerTimeout`", "`pause`", "`Pause`",
-		"`drain_timeout`", "`DrainTimeout`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`", "`work_queue`", "`WorkQueue`",
+		"`drain_timeout`", "`DrainTimeout`", "`batch`", "`Batch`", "`batch_wait`", "`BatchWait`", "`limits.crashes`", "`CrashLimit`", "`expiration`", "`Expiration`", "`work_queue`", "`WorkQueue`",
 		"no JSON object of arguments such as {\"x-max-priority\": 10}", "no retryrmq.Table of arguments")
 	goPhrases = strings.NewReplacer("with `dlx` and `declare` on", "with `DLX` and without `NoDeclare`",
 		"leave `declare` on and", "leave `NoDeclare` out and", "set `declare` off", "add `NoDeclare`",

@@ -109,19 +109,20 @@ type listeners struct {
 	events chan Event
 	ended  chan struct{}
 	log    *journal
+	queue  string
 	// Consume no longer waits for them.
 	left atomic.Bool
 }
 
-func listen(tell []listener, log *journal) *listeners {
+func listen(tell []listener, log *journal, queue string) *listeners {
 	if len(tell) == 0 {
 		return nil
 	}
-	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{}), log: log}
+	l := &listeners{events: make(chan Event, eventRoom), ended: make(chan struct{}), log: log, queue: queue}
 	l.number = native.Listen(func(row []byte) {
 		var event eventRow
 		if err := json.Unmarshal(row, &event); err != nil {
-			l.log.sayLater(slog.LevelError, "retryrmq: an event could not be decoded", "event", string(row), "error", err)
+			l.log.sayLater(slog.LevelError, "retryrmq: an event could not be decoded", "queue", queue, "event", string(row), "error", err)
 			return
 		}
 		select {
@@ -139,7 +140,7 @@ func (l *listeners) run(tell []listener, event Event, left []listener) {
 	over := false
 	defer func() {
 		if !over { // a listener has ended this goroutine: another one takes over
-			l.log.sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "event", string(event.Name))
+			l.log.sayLater(slog.LevelError, "retryrmq: an event listener ended its goroutine", "queue", l.queue, "event", string(event.Name))
 			go l.run(tell, event, left)
 			return
 		}
@@ -163,7 +164,8 @@ func (l *listeners) run(tell []listener, event Event, left []listener) {
 func (l *listeners) tell(f listener, event Event) {
 	heard := true
 	if gone := safely(func() { heard = f(event) }); gone != nil {
-		l.log.sayLater(slog.LevelError, "retryrmq: an event listener panicked", "event", string(event.Name), "panic", short(gone.text()))
+		l.log.sayLater(slog.LevelError, "retryrmq: an event listener panicked", "queue", l.queue, "event", string(event.Name),
+			"panic", short(gone.text()))
 	}
 	if !heard {
 		l.log.warnMissed(1)

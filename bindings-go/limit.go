@@ -2,24 +2,21 @@ package retryrmq
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/retryrmq/retryrmq/bindings-go/internal/native"
 )
 
-var errTooLong = errors.New("the handler timeout has passed")
-
 // The handler timeout, for a consumer and for a simulation.
 type limit struct {
-	span  time.Duration
+	late  *tooLong
 	until time.Time
 }
 
 // A limit that starts now, and the context of the handler.
-func newLimit(ctx context.Context, span time.Duration) (context.Context, context.CancelFunc, limit) {
-	l := limit{span, time.Now().Add(span)}
-	ctx, cancel := context.WithDeadlineCause(ctx, l.until, errTooLong)
+func newLimit(ctx context.Context, late *tooLong) (context.Context, context.CancelFunc, limit) {
+	l := limit{late, time.Now().Add(late.limit)}
+	ctx, cancel := context.WithDeadlineCause(ctx, l.until, late)
 	return ctx, cancel, l
 }
 
@@ -29,10 +26,10 @@ func (l limit) counts(err error) error {
 	if time.Now().Before(l.until) {
 		return err
 	}
-	return &tooLong{l.span}
+	return l.late
 }
 
-// The error of a handler that ran longer than its timeout.
+// The error of a handler that ran longer than its timeout, and the cause with which its context ends.
 type tooLong struct{ limit time.Duration }
 
 func (t *tooLong) Error() string {

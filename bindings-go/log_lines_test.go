@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -94,6 +95,62 @@ func TestLogLinesGoToSlog(t *testing.T) {
 	}
 }
 
+func TestALineAboutAMessageHasItsFields(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		var log safeBuffer
+		conn := s.dial(retryrmq.Logger(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		queue := s.vhost // other tests log as well
+		s.queue(queue, "classic")
+		s.publish(conn, queue, "4711")
+		c := s.consume(conn, queue, func(context.Context, *retryrmq.Message) error {
+			return fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded)
+		},
+			retryrmq.DLX(), retryrmq.Retry(retryrmq.Fixed(time.Millisecond).Retries(1)), retryrmq.Fatal(func(error) bool { panic("hm") }))
+		eventually(t, "it is parked", func() bool { return conn.Stats(queue).Parked == 1 })
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+		attempts, steps := map[string]float64{}, map[string]any{} // the last one by line
+		for text := range strings.Lines(log.String()) {
+			var line map[string]any
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			said, _ := line["msg"].(string)
+			if line["queue"] == queue && strings.HasPrefix(said, "retryrmq: attempt ") {
+				next, _ := line["next_step"].(string)
+				steps[next] = line["attempt"]
+				if line["message_id"] != "4711" || line["error"] != "no answer: i/o timeout" || line["error_type"] != "DeadlineExceededError" ||
+					line["module"] != "attempt" || strings.Count(text, "no answer") != 2 {
+					t.Errorf("%s", text)
+				}
+			}
+			if line["queue"] != queue || !strings.Contains(said, "a handler failed") && !strings.Contains(said, "Fatal panicked") {
+				continue
+			}
+			attempts[said], _ = line["attempt"].(float64)
+			if line["message_id"] != "4711" || line["error"] != "no answer: i/o timeout" || line["stack"] == "" {
+				t.Errorf("%s", text)
+			}
+			if strings.Contains(said, "a handler failed") && line["error_type"] != "DeadlineExceededError" {
+				t.Errorf("%s", text)
+			}
+		}
+		if want := map[string]any{"retried": 1.0, "parked": 2.0}; !maps.Equal(steps, want) {
+			t.Errorf("what follows is %v: %s", steps, log.String())
+		}
+		if len(attempts) != 2 {
+			t.Errorf("%d kinds of lines have fields: %s", len(attempts), log.String())
+		}
+		for said, attempt := range attempts {
+			if attempt != 2 {
+				t.Errorf("%s: the last attempt is %v", said, attempt)
+			}
+		}
+	})
+}
+
 func TestALevelThatChangesLaterIsFollowed(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		var log safeBuffer
@@ -140,7 +197,7 @@ func TestAConnectionMayHaveALoggerOfItsOwn(t *testing.T) {
 					t.Errorf("log %d does not say %q: %s", i, what, text)
 				}
 			}
-			if strings.Count(text, "a handler failed") != 1 || strings.Contains(text, fmt.Sprintf("message.queue=%s-%d", s.vhost, 1-i)) {
+			if strings.Count(text, "a handler failed") != 1 || strings.Contains(text, fmt.Sprintf("queue=%s-%d ", s.vhost, 1-i)) {
 				t.Errorf("log %d is of the other one, too: %s", i, text)
 			}
 		}

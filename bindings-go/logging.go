@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,12 @@ import (
 // default is [slog.Default]. SetLogger and [Dial] ask l which levels it wants; a level that changes later is noticed a moment later. The stack of
 // a handler's failure, at DEBUG, is logged on the handler's goroutine, everything else on a goroutine of this package; [Conn.Close] waits for that
 // for at most five seconds.
+//
+// Lines have attributes. A line about an attempt has queue, attempt, and message_id if the message has one; if the attempt failed, also error. The
+// two lines about a failure, that of the native half and the one at DEBUG with the stack, have error_type if the error has a type. That of the native
+// half has next_step as well: retried, handed_over, parked, dropped, rejected, deferred, or lost if the connection was lost. Other lines have what they
+// are about, mostly queue. module names the part of the native half that a line is from: attempt, connection, consumer, and so on. Names are the same
+// in every language.
 func SetLogger(l *slog.Logger) {
 	l = orSilent(l)
 	least := leastWanted(l)
@@ -85,10 +93,10 @@ const (
 
 func init() {
 	native.OnLine = func(l native.Line) {
-		attributes := make([]any, 0, len(l.Fields)+2)
-		attributes = append(attributes, "module", l.Module)
-		for _, field := range l.Fields {
-			attributes = append(attributes, short(field))
+		attributes := make([]any, 0, len(l.Fields)/2+1)
+		attributes = append(attributes, slog.String("module", l.Module))
+		for i := 1; i < len(l.Fields); i += 2 {
+			attributes = append(attributes, attribute(l.Fields[i-1], l.Fields[i]))
 		}
 		text := "retryrmq: " + l.Text
 		// Lines about attempts quote errors and ids. In other lines the names of queues are fields.
@@ -104,6 +112,28 @@ func init() {
 			j.warnMissed(count)
 		}
 	}
+}
+
+// The fields of the native half that are numbers. All others are text, even if a queue is called 7.
+var numbers = []string{"attempt", "channels", "count", "crashes", "dropped", "tasks", "tries"}
+
+// An attribute for a field of the native half, which gives text.
+func attribute(name, value string) slog.Attr {
+	if slices.Contains(numbers, name) {
+		if number, err := strconv.ParseInt(value, 10, 64); err == nil {
+			return slog.Int64(name, number)
+		}
+	}
+	return slog.String(name, short(value))
+}
+
+// The attributes of a line about a message; the same names in every language.
+func about(m *Message, more ...any) []any {
+	attributes := []any{slog.String("queue", m.Queue), slog.Int("attempt", m.Attempt)}
+	if m.MessageID != "" {
+		attributes = append(attributes, slog.String("message_id", m.MessageID))
+	}
+	return append(attributes, more...)
 }
 
 // Opens the journal of a connection, and keeps fetching news for it until release. A nil logger stands for the package's.

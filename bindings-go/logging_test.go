@@ -1,8 +1,11 @@
 package retryrmq
 
 import (
+	"bytes"
+	"encoding/json"
 	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -64,5 +67,25 @@ func TestALoggerThatIsNilIsSilent(t *testing.T) {
 	own := slog.New(slog.NewTextHandler(io.Discard, nil))
 	if Logger(own)(&d); d.logger != own {
 		t.Errorf("got %v", d.logger)
+	}
+}
+
+// Not beside others, as above.
+func TestFieldsOfTheNativeHalfAreAttributes(t *testing.T) {
+	defer SetLogger(nil)
+	var log bytes.Buffer
+	SetLogger(slog.New(slog.NewJSONHandler(&log, nil)))
+	native.OnLine(native.Line{Module: "attempt", Text: "it failed", Fields: []string{"queue", "7", "message_id", "8", "attempt", "2", "tries", "many",
+		"error", strings.Repeat("x", 5000)}})
+	common.flush()
+	var got map[string]any
+	if err := json.Unmarshal(log.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	delete(got, "time")
+	want := map[string]any{"level": "INFO", "msg": "retryrmq: it failed", "module": "attempt", "queue": "7", "message_id": "8", "attempt": 2.0,
+		"tries": "many", "error": strings.Repeat("x", mostText) + "…"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -17,6 +17,8 @@ type plan struct {
 	fatal []func(error) bool
 	tell  []listener
 	ready []func()
+	// Outermost first.
+	middleware []Middleware
 }
 
 func newPlan(queue string, options []Option) (*plan, error) {
@@ -126,6 +128,20 @@ func Priority(n int) Option {
 // Concurrency sets how many handlers run at a time: 1 to 100 000; 16 by default.
 func Concurrency(n int) Option {
 	return counted("Concurrency", "concurrency", n, 100_000)
+}
+
+// Batch sets how many messages a [BatchHandler] gets at most: 1 to 10 000. [Conn.ConsumeBatches] needs it, and nothing else takes it. [Concurrency]
+// then counts batches, and [Prefetch] is n × concurrency by default, if that is more than 64. It cannot be smaller than n.
+//
+// If the process crashes, the broker counts that for every message it held. So keep n × concurrency no larger than you need.
+func Batch(n int) Option {
+	return counted("Batch", "batch", n, 10_000)
+}
+
+// BatchWait sets how long an incomplete batch waits for more messages, from its first on: 200 milliseconds by default, at most a minute. With 0, a
+// handler gets what is there. It needs [Batch].
+func BatchWait(d time.Duration) Option {
+	return lasting("BatchWait", "batch_wait", d)
 }
 
 // HandlerTimeout sets how long a handler may run, at most 365 days. It is the deadline of the handler's context; at the deadline the attempt

@@ -67,6 +67,24 @@ func (p *permanent) Unwrap() error             { return p.err }
 func (p *permanent) cause() error              { return p.err }
 func (p *permanent) end(ending *native.Ending) { ending.What = native.Fatal }
 
+type undecodable struct{ err error }
+
+// Undecodable marks err as one of a body that the handler cannot read: the message is parked at once as undecodable. Without [DLX] it is rejected.
+// [Handle] uses it; a handler with a decoder of its own returns it itself.
+//
+// Undecodable(nil) is nil, and nil ACKNOWLEDGES the message.
+func Undecodable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &undecodable{err}
+}
+
+func (u *undecodable) Error() string             { return u.err.Error() }
+func (u *undecodable) Unwrap() error             { return u.err }
+func (u *undecodable) cause() error              { return u.err }
+func (u *undecodable) end(ending *native.Ending) { ending.What = native.Undecodable }
+
 type deferral struct{ delay time.Duration }
 
 // Defer returns an error that defers the message: it is delivered again after d, and uses up no attempt. After [DeferLimit] deferrals it is
@@ -95,6 +113,67 @@ func (p *parking) Error() string             { return p.reason }
 func (p *parking) cause() error              { return nil }
 func (p *parking) end(ending *native.Ending) { ending.What = native.Park }
 
+// Outcome is what a handler decided with what it returned. The consumer decides what follows: a message that is to be retried may be parked, because
+// no retries are left.
+type Outcome string
+
+// The outcomes.
+const (
+	// OutcomeAck is that of nil: the message is acknowledged.
+	OutcomeAck Outcome = "ack"
+	// OutcomeRetry is that of an error, and of [After]: the attempt failed.
+	OutcomeRetry Outcome = "retry"
+	// OutcomeDefer is that of [Defer]. It is no failure.
+	OutcomeDefer Outcome = "defer"
+	// OutcomePark is that of [Park].
+	OutcomePark Outcome = "park"
+	// OutcomeFatal is that of [Permanent].
+	OutcomeFatal Outcome = "fatal"
+	// OutcomeUndecodable is that of [Undecodable], and of a body that [Handle] cannot read.
+	OutcomeUndecodable Outcome = "undecodable"
+)
+
+var outcomes = map[uint8]Outcome{
+	native.Ack: OutcomeAck, native.Retry: OutcomeRetry, native.Defer: OutcomeDefer, native.Park: OutcomePark, native.Fatal: OutcomeFatal,
+	native.Undecodable: OutcomeUndecodable,
+}
+
+// OutcomeOf returns what err, the error of a handler or nil, decides, for a [Middleware]. Functions of [Fatal] are not asked.
+func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return OutcomeAck
+	}
+	ending := native.Ending{What: native.Retry}
+	all, _ := unwrapped(err)
+	if found := signalIn(all); found != nil {
+		found.end(&ending)
+	}
+	return outcomes[ending.What]
+}
+
+// ErrorTypeOf returns the type of err, the error of a handler, as the record of a parked message has it: see [ErrorTyper]. It is "Error" for an error
+// without a type of its own, and empty for nil, [Defer] and [Park].
+func ErrorTypeOf(err error) string {
+	all, _ := unwrapped(err)
+	if subject := failure(err, signalIn(all)); subject != nil {
+		return typeNames(subject)[0]
+	}
+	return ""
+}
+
+// The error that is the failure, where found is the signal in err or nil; nil if there is none.
+func failure(err error, found signal) error {
+	switch {
+	case found == nil:
+		return err
+	case found.cause() == nil:
+		return nil
+	case err == error(found):
+		return found.cause()
+	}
+	return err
+}
+
 // What decides about a failed attempt: the options of its consumer.
 type judge struct {
 	fatal []func(error) bool
@@ -102,37 +181,44 @@ type judge struct {
 	kinds bool
 	dlx   bool
 	log   *journal
+	// Lines that wait until the messages are settled; nil to log them at once.
+	later *[]line
+}
+
+// Logs, or has it logged once the messages are settled.
+func (j *judge) say(level slog.Level, message string, attributes ...any) {
+	if j.later == nil {
+		j.log.say(level, message, attributes...)
+		return
+	}
+	*j.later = append(*j.later, line{level, message, attributes})
 }
 
 func newJudge(plan *plan, options *native.Options, log *journal) judge {
 	return judge{fatal: plan.fatal, kinds: options.HasRules, dlx: plan.given["dlx"] != nil, log: log}
 }
 
-// The end of an attempt that returned err. A signal may stand anywhere in the chain; the outermost one decides.
+// The end of an attempt at m that returned err. A signal may stand anywhere in the chain; the outermost one decides.
 //
 // Every method of err is user code and may panic, for example because err is a nil pointer. Whatever cannot be read then is left out.
 //
 // Only a parked message keeps a stack, so none is made for a message that cannot be parked.
-func (j *judge) ending(err error, mayPark bool) *native.Ending {
+func (j *judge) ending(err error, m *Message) *native.Ending {
 	ending := &native.Ending{What: native.Retry}
-	subject := err
 	all, ends := unwrapped(err)
 	found := signalIn(all)
 	var bare *Error
 	switch {
 	case found != nil:
 		found.end(ending)
-		bare = j.bareDelay(ending)
+		bare = j.bareDelay(ending, m)
 		if ending.What == native.Defer {
 			return ending
 		}
-		if err == error(found) {
-			subject = found.cause()
-		}
 	case !ends && len(j.fatal) > 0:
-		j.log.say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
-			"errors.As would never return", "error", short(text(err)))
-	case j.isFatal(err):
+		j.say(slog.LevelError, "retryrmq: an error wraps errors without end; the functions of Fatal are not asked, since errors.Is and "+
+			"errors.As would never return", about(m, "error", short(text(err)))...)
+	case j.isFatal(err, m):
 		ending.What = native.Fatal
 	}
 	ending.Error = valid(text(err))
@@ -142,14 +228,14 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 	if bare != nil {
 		ending.Error += "; " + bare.Message
 	}
-	if subject != nil && (found == nil || found.cause() != nil) {
+	if subject := failure(err, found); subject != nil {
 		names := typeNames(subject)
 		ending.ErrorType = names[0]
 		if j.kinds {
 			ending.Kinds = names[1:]
 		}
 	}
-	if mayPark || ending.What != native.Retry {
+	if m.mayPark || ending.What != native.Retry {
 		ending.Stack = valid(chain(err))
 	}
 	return ending
@@ -157,14 +243,14 @@ func (j *judge) ending(err error, mayPark bool) *native.Ending {
 
 // The error for a chosen delay without a unit. Then the attempt has failed, and the policy decides on the delay. Without DLX a failure may drop
 // the message, so a deferral stays a deferral.
-func (j *judge) bareDelay(ending *native.Ending) *Error {
+func (j *judge) bareDelay(ending *native.Ending, m *Message) *Error {
 	if ending.Delay == nil || !isBare(time.Duration(*ending.Delay)) {
 		return nil
 	}
 	what := map[uint8]string{native.Retry: "After", native.Defer: "Defer"}[ending.What]
 	bare := bareNumber("the delay of "+what, time.Duration(*ending.Delay))
 	if ending.What == native.Defer && !j.dlx {
-		j.log.say(slog.LevelError, "retryrmq: "+bare.Message)
+		j.say(slog.LevelError, "retryrmq: "+bare.Message, about(m)...)
 		return nil
 	}
 	ending.What, ending.Delay = native.Retry, nil
@@ -189,11 +275,11 @@ func signalIn(all []error) (found signal) {
 }
 
 // Whether one of the functions of [Fatal] returns true. One that panics decides nothing.
-func (j *judge) isFatal(err error) (yes bool) {
+func (j *judge) isFatal(err error, m *Message) (yes bool) {
 	for _, says := range j.fatal {
 		if gone := safely(func() { yes = says(err) }); gone != nil {
-			j.log.say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
-				"panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)
+			j.say(slog.LevelError, "retryrmq: the function of Fatal panicked; the error counts as one that is not fatal",
+				about(m, "panic", short(gone.text()), "error", short(text(err)), "stack", gone.stack)...)
 		} else if yes {
 			return true
 		}
@@ -201,20 +287,22 @@ func (j *judge) isFatal(err error) (yes bool) {
 	return false
 }
 
-// Passes an ending to the native half. If that cannot read it, a plain failure is sent instead; otherwise the message would stay unsettled.
-func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error, log *journal) {
+// Passes an ending to the native half, and returns lines for the log. If the native half cannot read it, a plain failure is sent instead; otherwise
+// the message would stay unsettled.
+func settle(m *Message, ending *native.Ending, hand func(uint64, *native.Ending) error) (lines []line) {
 	refused := hand(m.token, ending)
 	if refused == nil {
-		return
+		return nil
 	}
 	plain := &native.Ending{What: native.Retry, Error: "the error of the handler could not be handed over", ErrorType: plainType}
 	again := hand(m.token, plain)
-	log.say(slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
-		"message", m, "reason", refused)
+	lines = append(lines, line{slog.LevelError, "retryrmq: what a handler returned could not be handed over; it counts as a failed attempt",
+		about(m, "error", refused)})
 	if again != nil {
-		log.say(slog.LevelError, "retryrmq: a message could not be settled; it is redelivered after the consumer's end",
-			"message", m, "reason", again)
+		lines = append(lines, line{slog.LevelError, "retryrmq: a message could not be settled; it is redelivered after the consumer's end",
+			about(m, "error", again)})
 	}
+	return lines
 }
 
 // The text of an error. A user's Error method may panic.

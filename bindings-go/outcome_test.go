@@ -24,13 +24,16 @@ func logged() (*journal, *bytes.Buffer) {
 func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
 	journal, log := logged()
 	var handed []*native.Ending
-	settle(&Message{token: 7}, &native.Ending{What: native.Fatal, ErrorType: "\xff"}, func(token uint64, ending *native.Ending) error {
+	lines := settle(&Message{token: 7}, &native.Ending{What: native.Fatal, ErrorType: "\xff"}, func(token uint64, ending *native.Ending) error {
 		handed = append(handed, ending)
 		if token != 7 || ending.ErrorType == "\xff" {
 			return errors.New("not valid UTF-8")
 		}
 		return nil
-	}, journal)
+	})
+	for _, l := range lines {
+		journal.say(l.level, l.message, l.attributes...)
+	}
 	if len(handed) != 2 || handed[1].What != native.Retry || handed[1].Error == "" {
 		t.Errorf("%d endings: %+v", len(handed), handed)
 	}
@@ -42,7 +45,7 @@ func TestAnEndingThatIsRefusedBecomesAPlainFailure(t *testing.T) {
 func TestAFunctionOfFatalThatPanicsIsLogged(t *testing.T) {
 	journal, log := logged()
 	j := judge{fatal: []func(error) bool{func(error) bool { panic("boom") }}, log: journal}
-	ending := j.ending(errors.New("no"), false)
+	ending := j.ending(errors.New("no"), &Message{})
 	if ending.What != native.Retry || ending.Error != "no" {
 		t.Errorf("%+v", ending)
 	}
@@ -77,7 +80,7 @@ func TestWhatAnErrorWrapsIsFollowedToItsEnd(t *testing.T) {
 		"fatal":              {fmt.Errorf("%w", io.ErrClosedPipe), native.Fatal},
 	} {
 		j := judge{fatal: []func(error) bool{func(err error) bool { return errors.Is(err, io.ErrClosedPipe) }}, kinds: true, log: &common}
-		if ending := j.ending(c.err, true); ending.What != c.what {
+		if ending := j.ending(c.err, &Message{mayPark: true}); ending.What != c.what {
 			t.Errorf("%s: %+v", name, ending)
 		}
 	}

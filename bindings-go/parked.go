@@ -22,7 +22,7 @@ const (
 	ReasonRequested = "requested"
 	// ReasonDeliveryLimit: it crashed its consumers too often, or the broker's delivery limit was reached.
 	ReasonDeliveryLimit = "delivery-limit"
-	// ReasonUndecodable: it cannot be read as AMQP.
+	// ReasonUndecodable: its body is not what the handler reads, or it cannot be read as AMQP.
 	ReasonUndecodable = "undecodable"
 	// ReasonExpired: its time to live ran out, and the broker dead-lettered it.
 	ReasonExpired = "expired"

@@ -55,7 +55,21 @@ type Publishing struct {
 // it was not stored then. After [ErrNotConfirmed], [ErrTimeout] or [ErrConnectionLost] it may have been stored: publish it again. With a
 // Delay: [ErrQueueNotFound], [ErrMismatch] or [ErrStrategyRefused] if there is no queue to wait in; the message was not stored. After
 // [Conn.Close]: [ErrClosed]. If ctx ends first, its error is returned, and the message may still be published.
+//
+// If ctx has a deadline, Publish waits until then for a connection, for the end of a memory or disk alarm, and for the confirm. Without one it waits
+// 5 seconds for a connection, and 20 seconds in an alarm and for the confirm.
 func (c *Conn) Publish(ctx context.Context, message Publishing) error {
+	if c == nil || c.publisher == nil {
+		return c.publish(ctx, &message)
+	}
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	return c.publisher(ctx, message.withOwnHeaders())
+}
+
+// Publishes, after all middleware.
+func (c *Conn) publish(ctx context.Context, message *Publishing) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
@@ -66,9 +80,13 @@ func (c *Conn) Publish(ctx context.Context, message Publishing) error {
 	if err := c.enterToPublish(); err != nil {
 		return err
 	}
-	defer c.leave()
+	defer c.publishes.Done()
 	if ctx.Err() != nil {
 		return native.ContextError(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		// The context's own error comes first.
+		outgoing.Timeout = to(uint64(min(max(time.Until(deadline), 0)+time.Second, longestTimeout)))
 	}
 	op, err := c.client.Publish(outgoing)
 	if err != nil {
@@ -121,5 +139,8 @@ func (p *Publishing) native() (*native.Outgoing, error) {
 	}
 	return o, nil
 }
+
+// The longest timeout of the core.
+const longestTimeout = 365 * 24 * time.Hour
 
 func to[T any](v T) *T { return &v }

@@ -123,6 +123,34 @@ func TestHeadersOfEveryTypeGoThroughTheBroker(t *testing.T) {
 	})
 }
 
+func TestPublishingWaitsUntilTheDeadlineOfItsContext(t *testing.T) {
+	once(t, func(t *testing.T, s *stage) {
+		s.queue("orders", "classic")
+		way := s.proxy("127.0.0.1:0")
+		conn := s.dialAt(s.at(way.host()))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if err := conn.Publish(ctx, retryrmq.Publishing{RoutingKey: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+		way.close()
+		eventually(t, "the connection is known to be lost", func() bool { return !conn.Healthy() })
+		short, end := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer end()
+		if err := conn.Publish(short, retryrmq.Publishing{RoutingKey: "orders"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		waits := make(chan error)
+		go func() { waits <- conn.Publish(ctx, retryrmq.Publishing{RoutingKey: "orders"}) }()
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-waits; !errors.Is(err, retryrmq.ErrClosed) {
+			t.Errorf("what waited got %v", err)
+		}
+	})
+}
+
 func TestADelayNeedsAQueue(t *testing.T) {
 	once(t, func(t *testing.T, s *stage) {
 		err := s.dial().Publish(t.Context(), retryrmq.Publishing{RoutingKey: "nowhere", Delay: time.Second})

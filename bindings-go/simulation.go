@@ -67,6 +67,12 @@ func NewSimulation(queue string, handler Handler, options ...Option) (*Simulatio
 	if err != nil {
 		return nil, err
 	}
+	if err := plan.checkSingle(); err != nil {
+		return nil, err
+	}
+	if handler, err = plan.wrap(handler, nil); err != nil {
+		return nil, err
+	}
 	checked, err := native.NewOptions(plan.given)
 	if err != nil {
 		return nil, ours(err)
@@ -128,7 +134,7 @@ func (s *Simulation) Step(ctx context.Context) (Step, bool, error) {
 	step.Err = s.attempt(ctx, m)
 	ending := &native.Ending{What: native.Ack}
 	if step.Err != nil {
-		ending = s.judge.ending(step.Err, m.mayPark)
+		ending = s.judge.ending(step.Err, m)
 	}
 	became, err := s.simulation.Settle(m.token, ending)
 	if err != nil {
@@ -148,7 +154,7 @@ func (s *Simulation) attempt(ctx context.Context, m *Message) error {
 	if s.limit == 0 {
 		return call(ctx, s.handler, m)
 	}
-	ctx, cancel, limit := newLimit(ctx, s.limit)
+	ctx, cancel, limit := newLimit(ctx, &tooLong{s.limit})
 	defer cancel()
 	return limit.counts(call(ctx, s.handler, m))
 }

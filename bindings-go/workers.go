@@ -29,8 +29,10 @@ const (
 type workers struct {
 	queue        string
 	handler      Handler
+	batches      BatchHandler // instead of handler
 	judge        judge
 	limit        time.Duration
+	late         *tooLong // for handlers that take longer
 	drain        time.Duration
 	most         int
 	subscription *native.Subscription
@@ -55,6 +57,7 @@ type workers struct {
 	idle    int           // of them, waiting for work
 	running int           // attempts for which people's code runs: a handler, or what is asked of its error
 	settled int           // of them, with their messages settled
+	more    int           // messages of the others, besides one each: those of batches
 	taking  bool          // one of them fetches
 	closing bool
 	ended   bool // nothing more will come
@@ -66,13 +69,15 @@ type workers struct {
 	handledAt uint64
 }
 
-func newWorkers(ctx context.Context, queue string, handler Handler, judge judge, options *native.Options,
+func newWorkers(ctx context.Context, queue string, handler Handler, batches BatchHandler, judge judge, options *native.Options,
 	subscription *native.Subscription) *workers {
 	w := &workers{
 		queue:        queue,
 		handler:      handler,
+		batches:      batches,
 		judge:        judge,
 		limit:        time.Duration(options.HandlerTimeout),
+		late:         &tooLong{time.Duration(options.HandlerTimeout)},
 		drain:        time.Duration(options.DrainTimeout),
 		most:         options.Concurrency,
 		subscription: subscription,
@@ -127,7 +132,7 @@ func (w *workers) end() (left, unsettled int) {
 	}()
 	within(time.Until(w.until), gone)
 	w.mu.Lock()
-	left, unsettled = w.running, w.running-w.settled
+	left, unsettled = w.running, w.running-w.settled+w.more
 	w.mu.Unlock()
 	w.cancel(errDrained)
 	if left == 0 {
@@ -159,6 +164,10 @@ func (w *workers) wake() {
 }
 
 func (w *workers) loop() {
+	if w.batches != nil {
+		w.batchLoop()
+		return
+	}
 	defer w.all.Done()
 	over := false
 	defer func() {
@@ -289,10 +298,17 @@ func (w *workers) flush() {
 	acks := w.acks
 	w.acks, w.spare = w.spare, nil
 	w.mu.Unlock()
-	_, err := w.subscription.Exchange(acks, false, true, 0, nil)
-	w.sayFault(err)
+	w.pass(acks)
 	w.mu.Lock()
 	w.spare = acks[:0]
+}
+
+func (w *workers) pass(acks native.Tokens) {
+	if acks.Len() == 0 {
+		return
+	}
+	_, err := w.subscription.Exchange(acks, false, true, 0, nil)
+	w.sayFault(err)
 }
 
 // Sets the timer: this handler may be slow, and the only one that runs. The caller holds the lock.

@@ -79,6 +79,8 @@ struct Given {
     prefetch: Option<u16>,
     priority: Option<i32>,
     concurrency: Option<usize>,
+    batch: Option<usize>,
+    batch_wait: Option<f64>,
     handler_timeout: Option<f64>,
     park: Option<bool>,
     pause: Option<PauseGiven>,
@@ -162,7 +164,8 @@ impl Options {
 impl Given {
     fn read(self) -> Result<Options, Refused> {
         let mut consumer = Consumer::new(self.queue);
-        let (handler_timeout, drain_timeout) = (
+        let (batch_wait, handler_timeout, drain_timeout) = (
+            span("batch_wait", self.batch_wait)?,
             span("handler_timeout", self.handler_timeout)?,
             span("drain_timeout", self.drain_timeout)?,
         );
@@ -178,6 +181,8 @@ impl Given {
             prefetch: self.prefetch,
             priority: self.priority,
             concurrency: self.concurrency,
+            batch: self.batch,
+            batch_wait: batch_wait,
             handler_timeout: handler_timeout,
             drain_timeout: drain_timeout,
             park: self.park,
@@ -242,6 +247,10 @@ mod tests {
             (json!({"park": false}), None),
             (json!({"hope": 1}), None),
             (json!({"prefetch": 70_000}), None),
+            (json!({"batch": 0}), None),
+            (json!({"batch": 100, "prefetch": 99}), None),
+            (json!({"batch_wait": 0.2}), None),
+            (json!({"batch": 2, "batch_wait": -1}), None),
         ] {
             let mut all = json!({"queue": "orders"});
             let given = given.as_object().unwrap().clone();
@@ -265,5 +274,9 @@ mod tests {
         assert_eq!(consumer.limit(), Some(Duration::from_millis(1500)));
         assert_eq!(consumer.last_call(), Duration::from_millis(250));
         assert!(has_rules);
+        let read = Options::read(r#"{"queue": "orders", "batch": 100, "batch_wait": 0}"#);
+        let batches = read.unwrap().consumer;
+        assert_eq!((batches.batch_size(), batches.window()), (Some(100), 1_600));
+        assert_eq!(batches.batch_patience(), Duration::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{Failure, Outcome, ParkReason};
+use retryrmq::{Failure, Outcome};
 
 use crate::Refusal;
 
@@ -19,6 +19,8 @@ pub enum Ended {
     Fatal,
     /// Deferred.
     Defer,
+    /// Its body is not what the handler reads.
+    Undecodable,
 }
 
 impl Ended {
@@ -31,6 +33,7 @@ impl Ended {
             b'p' => Self::Park,
             b'f' => Self::Fatal,
             b'd' => Self::Defer,
+            b'u' => Self::Undecodable,
             _ => return None,
         })
     }
@@ -40,12 +43,12 @@ impl Ended {
     /// # Errors
     /// `invalid_option` for a deferral without a delay: it would come back at once, again and again. Then nothing is settled.
     pub fn outcome(self, failure: Failure, delay: Option<Duration>) -> Result<Outcome, Refusal> {
-        let parked = |reason, failure| Outcome::Park { reason, failure };
         Ok(match self {
             Self::Ack => Outcome::Ack,
             Self::Retry => Outcome::Retry { failure, delay },
-            Self::Park => parked(ParkReason::Requested, failure),
-            Self::Fatal => parked(ParkReason::Fatal, failure),
+            Self::Park => Outcome::park(failure),
+            Self::Fatal => Outcome::fatal(failure),
+            Self::Undecodable => Outcome::undecodable(failure),
             Self::Defer => Outcome::Defer {
                 delay: delay.ok_or_else(|| Refusal::option("`delay` of a Defer is None"))?,
             },
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_deferral_without_a_delay_is_refused_and_all_else_has_an_outcome() {
-        for letter in b"arpf" {
+        for letter in b"arpfu" {
             let ended = Ended::from_letter(*letter).unwrap();
             ended.outcome(Failure::new("no"), None).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::{
-    BasicProperties, Publish,
+    BasicProperties, Failed, Publish,
     types::{FieldTable, ShortString},
 };
 
@@ -21,6 +21,7 @@ pub struct Outgoing {
     pub body: Vec<u8>,
     pub headers: Option<FieldTable>,
     pub delay: Option<Duration>,
+    pub timeout: Option<Duration>,
     pub mandatory: bool,
     pub persistent: bool,
     pub message_id: Option<String>,
@@ -42,20 +43,55 @@ impl Outgoing {
     ///
     /// # Errors
     /// `invalid_option` for a text longer than 255 bytes. Nothing is published then.
-    pub fn message(self, names: [&str; 8]) -> Result<Publish, Refusal> {
+    pub fn message(mut self, names: [&str; 8]) -> Result<Publish, Refusal> {
+        let properties = self.take_properties(names)?;
+        let message = Publish::to_exchange(self.exchange, self.routing_key, self.body)
+            .properties(properties)
+            .mandatory(self.mandatory);
+        let message = match self.delay {
+            Some(delay) => message.delay(delay),
+            None => message,
+        };
+        Ok(match self.timeout {
+            Some(timeout) => message.timeout(timeout),
+            None => message,
+        })
+    }
+
+    /// The same as a message that somebody else received from `queue`, and that failed. `exchange` and `routing_key` are those with which it
+    /// came.
+    ///
+    /// # Errors
+    /// Those of [`message`](Self::message), and `too_large` for a name longer than 255 bytes.
+    pub fn failed(mut self, queue: &str, names: [&str; 8]) -> Result<Failed, Refusal> {
+        let properties = self.take_properties(names)?;
+        let (exchange, routing_key) = (self.exchange, self.routing_key);
+        Ok(Failed::new(
+            queue,
+            &exchange,
+            &routing_key,
+            properties,
+            self.body,
+        )?)
+    }
+
+    fn take_properties(&mut self, names: [&str; 8]) -> Result<BasicProperties, Refusal> {
         type Set = fn(BasicProperties, ShortString) -> BasicProperties;
         let texts: [(Option<String>, Set); 8] = [
-            (self.message_id, BasicProperties::with_message_id),
-            (self.content_type, BasicProperties::with_content_type),
+            (self.message_id.take(), BasicProperties::with_message_id),
+            (self.content_type.take(), BasicProperties::with_content_type),
             (
-                self.content_encoding,
+                self.content_encoding.take(),
                 BasicProperties::with_content_encoding,
             ),
-            (self.correlation_id, BasicProperties::with_correlation_id),
-            (self.reply_to, BasicProperties::with_reply_to),
-            (self.kind, BasicProperties::with_type),
-            (self.app_id, BasicProperties::with_app_id),
-            (self.user_id, BasicProperties::with_user_id),
+            (
+                self.correlation_id.take(),
+                BasicProperties::with_correlation_id,
+            ),
+            (self.reply_to.take(), BasicProperties::with_reply_to),
+            (self.kind.take(), BasicProperties::with_type),
+            (self.app_id.take(), BasicProperties::with_app_id),
+            (self.user_id.take(), BasicProperties::with_user_id),
         ];
         let mode = if self.persistent { 2 } else { 1 };
         let mut properties = BasicProperties::default().with_delivery_mode(mode);
@@ -66,7 +102,7 @@ impl Outgoing {
                 properties = set(properties, text);
             }
         }
-        if let Some(headers) = self.headers {
+        if let Some(headers) = self.headers.take() {
             properties = properties.with_headers(headers);
         }
         if let Some(expiration) = self.expiration {
@@ -80,12 +116,6 @@ impl Outgoing {
         if let Some(timestamp) = self.timestamp {
             properties = properties.with_timestamp(timestamp);
         }
-        let message = Publish::to_exchange(self.exchange, self.routing_key, self.body)
-            .properties(properties)
-            .mandatory(self.mandatory);
-        Ok(match self.delay {
-            Some(delay) => message.delay(delay),
-            None => message,
-        })
+        Ok(properties)
     }
 }

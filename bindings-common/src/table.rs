@@ -60,9 +60,19 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
             "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, whose default `prefetch` is 2 × `concurrency`.",
         ),
         (
+            "batch",
+            String::new(),
+            "How many messages a handler gets at once at most, 1 to 10000, as a list. By default it gets single messages. `concurrency` then counts batches, and the default `prefetch` is `batch` × `concurrency` if that is more.",
+        ),
+        (
+            "batch_wait",
+            format_duration(usual.batch_patience()),
+            "How long an incomplete batch waits for more messages, from its first one on. With 0 the handler gets what is there. At most 1 minute. Needs `batch`.",
+        ),
+        (
             "handler_timeout",
             usual.limit().map_or_else(String::new, format_duration),
-            "How long a handler may take. If it takes longer, the attempt fails. At most 365 days. The default with `--http` is 30 s.",
+            "How long a handler may take. If it takes longer, the attempt fails, whatever the handler returns. At most 365 days. The default with `--http` is 30 s.",
         ),
         (
             "park",
@@ -97,7 +107,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         (
             "reserved_name",
             "off".into(),
-            "Consumes a queue even if its name ends in `.parked`, `.unreadable`, or `.retry.` and a number, as those of retryrmq do.",
+            "Consumes a queue even if its name ends in `.parked`, `.parked.dropped`, `.unreadable`, or `.retry.` and a number, as those of retryrmq do.",
         ),
         (
             "drain_timeout",

@@ -6,10 +6,14 @@ import { inspect } from 'node:util'
 import { bridge } from './bridge.js'
 import { type Consumer, consumerOf, disposable } from './consumer.js'
 import { type Credentials, asking } from './credentials.js'
+import { timer } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, clientClosed, kind } from './errors.js'
 import { log } from './log.js'
+import { type Middleware, type PublishMiddleware, functions, publishWithin } from './middleware.js'
 import { native, type Client as NativeClient, type Connecting, type Subscription } from './native.js'
 import {
+  type BatchHandler,
+  type BatchOptions,
   type ConsumerOptions,
   type Handler,
   type QueueType,
@@ -18,33 +22,49 @@ import {
   onlyKnown,
   plan,
   string,
+  unlessAborted,
 } from './options.js'
 import { type ParkedMessages, parkedOf } from './parked.js'
-import { type Body, type PublishOptions, outgoing } from './publish.js'
+import { type Body, type PublishOptions, outgoing, publishable } from './publish.js'
+import { clearTimeout } from './timers.js'
 
 /** The options of {@link connect}. */
 export interface ConnectOptions {
   /** The version of your application, for the history of failed messages. */
-  appVersion?: string
+  appVersion?: string | undefined
   /** The type of the waiting and parking queues; `quorum` by default. */
-  queueType?: QueueType
+  queueType?: QueueType | undefined
   /** A function that returns the login, instead of the user and password of the URL. */
-  credentials?: Credentials
+  credentials?: Credentials | undefined
   /**
    * Keeps trying while the broker cannot be reached; off by default. {@link Client.consume} does the same while the broker is away again,
    * or its queues have no leaders yet. A broker that answers and refuses is an error at once. The process stays alive meanwhile.
    */
-  wait?: boolean
+  wait?: boolean | undefined
   /**
    * Ends the client when the broker refuses the login or the virtual host after a connection was lost: `closed` of its consumers
    * rejects, and so does {@link Client.run}. Off by default: the client keeps trying.
    */
-  endWhenRefused?: boolean
+  endWhenRefused?: boolean | undefined
+  /**
+   * Functions around every attempt of all consumers of single messages, see {@link Middleware}; the first is the outermost. None by default.
+   */
+  middleware?: readonly Middleware[] | undefined
+  /** Functions around every publish, see {@link PublishMiddleware}; the first is the outermost. None by default. */
+  publishMiddleware?: readonly PublishMiddleware[] | undefined
   /** A signal that stops connecting when it aborts. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
 }
 
-let clientOf: (connected: NativeClient, credentials: number | undefined) => Client
+/** What a client is made with, besides its connections. */
+interface Given {
+  /** The number of the function that returns the login. */
+  credentials: number | undefined
+  middleware: readonly Middleware[]
+  publishMiddleware: readonly PublishMiddleware[]
+}
+
+let clientOf: (connected: NativeClient, given: Given) => Client
 
 /**
  * A client of one broker or cluster. It holds two connections, and reconnects each in the background when it is lost.
@@ -64,13 +84,13 @@ export class Client {
   #drained = false
   /** The error with which it ended by itself. */
   #refused: Error | undefined
-  /** The number of the function that returns the login. */
-  readonly #credentials: number | undefined
+  readonly #given: Given
 
-  private constructor(connected: NativeClient, credentials: number | undefined) {
+  private constructor(connected: NativeClient, given: Given) {
     this.#native = connected
-    this.#credentials = credentials
+    this.#given = given
     this.#gone = new Promise((resolve) => (this.#leave = resolve))
+    bridge().opened()
   }
 
   /**
@@ -81,12 +101,15 @@ export class Client {
    * something, or if the options cannot work; then no message was taken. It never throws. `consume<Order>(…)` sets the type that
    * `message.json()` returns.
    */
-  consume<Body = unknown>(options: ConsumerOptions, handler: Handler<Body>): Promise<Consumer> {
-    return rejecting(() => this.#consume(options, handler as Handler))
+  consume<Body = unknown>(options: ConsumerOptions, handler: Handler<Body>): Promise<Consumer>
+  /** Starts a consumer that calls `handler` with up to `batch` messages at once, see {@link BatchHandler}. Otherwise as for single messages. */
+  consume<Body = unknown>(options: BatchOptions, handler: BatchHandler<Body>): Promise<Consumer>
+  consume(options: ConsumerOptions | BatchOptions, handler: Handler | BatchHandler): Promise<Consumer> {
+    return rejecting(() => this.#consume(options, handler))
   }
 
-  #consume(options: ConsumerOptions, handler: Handler): Promise<Consumer> {
-    const planned = plan(options, handler)
+  #consume(options: ConsumerOptions | BatchOptions, handler: Handler | BatchHandler): Promise<Consumer> {
+    const planned = plan(options, handler, this.#given.middleware)
     if (this.#closing !== undefined) return Promise.reject(clientClosed())
     if (planned.signal?.aborted === true) return Promise.reject(planned.signal.reason)
     const listening = new native.Listening()
@@ -120,7 +143,7 @@ export class Client {
         throw error
       },
     )
-    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal, () => tries?.giveUp())
+    return planned.signal === undefined ? consuming : unlessAborted(consuming, planned.signal, closing(consuming, () => tries?.giveUp()))
   }
 
   /**
@@ -133,21 +156,49 @@ export class Client {
    * {@link close}: {@link ClosedError}. It also rejects for options that cannot work; it never throws.
    *
    * Messages without a delay are sent in the order of the calls, even if the calls overlap. While the client closes, handlers may
-   * still publish.
+   * still publish. With `publishMiddleware` the order is that in which the middleware lets them through.
    */
   publish(routingKey: string, body: Body, options: PublishOptions = {}): Promise<void> {
-    return rejecting(() => this.#publish(routingKey, body, options))
+    if (options?.signal === undefined) return this.#publishWhole(routingKey, body, options)
+    const { signal, ...others } = options
+    return rejecting(() => {
+      abortSignal(signal).throwIfAborted()
+      return unlessAborted(this.#publishWhole(routingKey, body, others), signal)
+    })
   }
 
-  #publish(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
+  #publishWhole(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
+    return rejecting(() => {
+      if (this.#given.publishMiddleware.length === 0) return this.#publish(routingKey, body, options, this.#drained)
+      publishable(options)
+      return this.#drained ? Promise.reject(clientClosed()) : this.#publishWithin(routingKey, body, options)
+    })
+  }
+
+  /** It counts as a publish from its beginning: what is in a middleware when the client closes is still sent. */
+  async #publishWithin(routingKey: string, body: Body, options: PublishOptions): Promise<void> {
+    this.#publishing++
+    try {
+      const send = (options: PublishOptions): Promise<void> => this.#publish(routingKey, body, options)
+      await publishWithin(this.#given.publishMiddleware, send, routingKey, body, options)
+    } finally {
+      this.#answered()
+    }
+  }
+
+  #publish(routingKey: string, body: Body, options: PublishOptions, isClosed = false): Promise<void> {
     const message = outgoing(routingKey, body, options)
-    if (this.#drained) return Promise.reject(clientClosed())
+    if (isClosed) return Promise.reject(clientClosed())
     const publishing = bridge().ask<void>(
       (ticket) => asked(() => this.#native.publish(bridge().native, ticket, message)),
-      { settled: () => --this.#publishing === 0 && this.#published() },
+      { settled: () => this.#answered() },
     )
     this.#publishing++
     return publishing
+  }
+
+  #answered(): void {
+    if (--this.#publishing === 0) this.#published()
   }
 
   /** The messages parked for the work queue `queue`, in `<queue>.parked`. */
@@ -155,12 +206,15 @@ export class Client {
     return parkedOf(this.#native, queue, () => this.#drained)
   }
 
-  /** Whether both connections are open, the consuming and the publishing one. For a health check; nothing is sent to the broker. */
+  /**
+   * Whether both connections are open, the consuming and the publishing one, and the broker reads what is published. For a health check; nothing is
+   * sent to the broker. During a memory or disk alarm it is `false` once something was published.
+   */
   healthy(): boolean {
     return this.trouble() === null
   }
 
-  /** Why a connection is not open: the error of the last attempt to reconnect. `null` if both are open. */
+  /** Why the client is not healthy: the error of the last attempt to reconnect, or that the broker reads nothing. `null` if it is. */
   trouble(): string | null {
     return this.#native.trouble()
   }
@@ -240,17 +294,25 @@ export class Client {
     try {
       const ends = await Promise.allSettled([...this.#consumers].map((consumer) => consumer.close()))
       for (const end of ends) {
-        if (end.status === 'rejected') log('error', `a consumer did not end as it should: ${end.reason}`)
+        if (end.status === 'rejected') log('error', 'a consumer did not end as it should', { error: String(end.reason) }, `: ${end.reason}`)
       }
       this.#drained = true
-      // Either the broker answers, or the core stops waiting for it.
-      if (this.#publishing > 0) await new Promise<void>((resolve) => (this.#published = resolve))
+      // Either the broker answers, or the core stops waiting for it. The core ends what waits for a broker in trouble.
+      while (this.#publishing > 0) {
+        let look: NodeJS.Timeout | undefined
+        const troubled = this.trouble() !== null
+        const looks = new Promise<void>((resolve) => (look = timer(GOODBYE, resolve)))
+        await Promise.race([new Promise<void>((resolve) => (this.#published = resolve)), looks])
+        clearTimeout(look)
+        if (troubled && this.trouble() !== null) break
+      }
       await bridge().ask<undefined>((ticket) => this.#native.close(bridge().native, ticket))
     } finally {
       // The function may hold the client, which holds it.
-      if (this.#credentials !== undefined) bridge().forget(this.#credentials)
+      if (this.#given.credentials !== undefined) bridge().forget(this.#given.credentials)
       this.#drained = true
       this.#leave()
+      bridge().closed()
     }
   }
 
@@ -259,13 +321,15 @@ export class Client {
 
   static {
     disposable(this)
-    clientOf = (connected, credentials) => new Client(connected, credentials)
+    clientOf = (connected, given) => new Client(connected, given)
   }
 }
 
 /** Signals that no process can handle. */
 const UNHEARD = ['SIGKILL', 'SIGSTOP']
-const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'signal']
+/** How long `close()` waits for publishes while the broker is in trouble, in milliseconds. */
+const GOODBYE = 2_000
+const KNOWN = ['appVersion', 'queueType', 'credentials', 'wait', 'endWhenRefused', 'middleware', 'publishMiddleware', 'signal']
 
 /** Connections and subscriptions that are being made. Garbage collection would stop them. */
 const connecting = new Set<Connecting>()
@@ -303,6 +367,8 @@ function connectTo(url: string | readonly string[] | undefined, options: Connect
   if (queueType !== undefined) string('queueType', queueType)
   flag('wait', wait)
   flag('endWhenRefused', endWhenRefused)
+  const middleware = functions('middleware', options.middleware)
+  const publishMiddleware = functions('publishMiddleware', options.publishMiddleware)
   if (signal !== undefined) abortSignal(signal)
   asked(() => native.checkUrl(address))
   if (signal?.aborted === true) return Promise.reject(signal.reason)
@@ -322,8 +388,8 @@ function connectTo(url: string | readonly string[] | undefined, options: Connect
   }
   const connected = bridge()
     .ask<NativeClient>(begin, { settled: () => void connecting.delete(tries as Connecting) })
-    .then((native) => clientOf(native, asks))
-  return signal === undefined ? connected : unlessAborted(connected, signal, () => tries?.giveUp())
+    .then((native) => clientOf(native, { credentials: asks, middleware, publishMiddleware }))
+  return signal === undefined ? connected : unlessAborted(connected, signal, closing(connected, () => tries?.giveUp()))
 }
 
 /**
@@ -338,27 +404,13 @@ function rejecting<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-/** The result, unless the signal aborts first. Then a late result is closed. */
-function unlessAborted<T extends { close(): Promise<void> }>(
-  making: Promise<T>,
-  signal: AbortSignal,
-  giveUp: () => void = () => {},
-): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => {
-      reject(signal.reason as Error)
-      giveUp()
-      making.then(
-        (made) => made.close(),
-        () => {},
-      )
-    }
-    signal.addEventListener('abort', abort, { once: true })
-    // First, because the caller may abort as soon as it has the result.
-    const deaf = (): void => signal.removeEventListener('abort', abort)
+/** Gives up what is being made, and closes what is made all the same. */
+function closing<T extends { close(): Promise<void> }>(making: Promise<T>, giveUp: () => void): () => void {
+  return () => {
+    giveUp()
     making.then(
-      (made) => (deaf(), resolve(made)),
-      (error: Error) => (deaf(), reject(error)),
+      (made) => made.close(),
+      () => {},
     )
-  })
+  }
 }

@@ -3,14 +3,16 @@
 import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter, captureRejectionSymbol } from 'node:events'
 
-import { bridge } from './bridge.js'
+import { Batches } from './batches.js'
+import { BY_HAND, bridge } from './bridge.js'
 import { camel } from './errors.js'
 import { type Event, type Events, known, made as event } from './events.js'
 import { log } from './log.js'
 import type { Listening, Subscription } from './native.js'
 import type { Plan } from './options.js'
-import { isThenable, shown, stack } from './outcome.js'
-import { Workers } from './workers.js'
+import { isThenable, message, shown, stack } from './outcome.js'
+import { setImmediate } from './timers.js'
+import { Singles } from './singles.js'
 
 /** An accepted subscription, and what else its consumer needs. @internal */
 export interface Subscribed {
@@ -84,11 +86,11 @@ export class Consumer extends EventEmitter<Events> {
   /** Resolves at the end; rejects if that was a bug. */
   readonly #end: Promise<void>
   readonly #subscription: Subscription
-  readonly #workers: Workers
+  readonly #workers: Singles | Batches
   readonly #listening: Listening
   readonly #onEvent: ((event: Event) => void) | undefined
   /** Handlers and listeners run in the asynchronous context in which `consume` was called. */
-  readonly #context = new AsyncResource('RetryRmqConsumer')
+  readonly #context = new AsyncResource('RetryRmqConsumer', BY_HAND)
   #ended = false
   /** Whether it keeps the process alive. */
   #held = false
@@ -98,7 +100,8 @@ export class Consumer extends EventEmitter<Events> {
     this.queue = plan.queue
     this.#subscription = subscription
     this.#listening = listening
-    this.#workers = new Workers(plan, subscription, id, this.#context)
+    const Kind = plan.native.batch === null ? Singles : Batches
+    this.#workers = new Kind(plan, subscription, id, this.#context)
     this.#onEvent = plan.onEvent
     const tell = (row: string): void => this.#context.runInAsyncScope(this.#read, this, row)
     let early: string[] | undefined = told
@@ -122,6 +125,7 @@ export class Consumer extends EventEmitter<Events> {
       this.#workers.ended()
       bridge().unsubscribe(id)
       this.unref()
+      this.#context.emitDestroy()
     }
     this.#end = bridge().ask<undefined>((ticket) => subscription.waitClosed(bridge().native, ticket), { idle: true, settled })
     this.closed = this.#end.then(checkEnd)
@@ -130,7 +134,7 @@ export class Consumer extends EventEmitter<Events> {
     if (closing || plan.signal?.aborted === true) abort()
   }
 
-  /** The counters of this queue since its client was made. */
+  /** The counters of this queue since its client was made. All consumers of the queue on that client share them. */
   stats(): Stats {
     const numbers = this.#subscription.stats()
     return Object.fromEntries(numbers.map(([name, number]) => [camel(name), number])) as unknown as Stats
@@ -218,7 +222,8 @@ export class Consumer extends EventEmitter<Events> {
     try {
       read = event(row)
     } catch (error) {
-      log('error', `an event could not be decoded: ${shown(error)}: ${row.slice(0, 1024)}`)
+      const fields = { queue: this.queue, error: shown(error) }
+      log('error', 'an event could not be decoded', fields, `: ${fields.error}: ${row.slice(0, 1024)}`)
       return
     }
     this.#tell(read)
@@ -228,26 +233,28 @@ export class Consumer extends EventEmitter<Events> {
     const { name } = event
     try {
       const returned: unknown = this.#onEvent?.(event)
-      if (isThenable(returned)) Promise.resolve(returned).catch((error: unknown) => failed(name, 'rejected', error))
+      if (isThenable(returned)) Promise.resolve(returned).catch((error: unknown) => this.#failed(name, 'rejected', error))
     } catch (error) {
-      failed(name, 'threw', error)
+      this.#failed(name, 'threw', error)
     }
     try {
       // The name and the event belong together, but the types cannot express that.
       ;(this as EventEmitter).emit(name, event)
     } catch (error) {
-      failed(name, 'threw', error)
+      this.#failed(name, 'threw', error)
     }
   }
 
   /** Called when a listener rejects. @internal */
   override [captureRejectionSymbol](error: unknown, name: string | symbol): void {
-    failed(String(name), 'rejected', error)
+    this.#failed(String(name), 'rejected', error)
   }
-}
 
-function failed(name: string, how: string, error: unknown): void {
-  log('error', `a listener of ${name} ${how}: ${stack(error) ?? shown(error)}`)
+  #failed(event: string, how: string, error: unknown): void {
+    const trace = stack(error)
+    const fields = { queue: this.queue, event, error: message(error) ?? shown(error), stack: trace }
+    log('error', `a listener of ${event} ${how}`, fields, `: ${trace ?? shown(error)}`)
+  }
 }
 
 /** Makes `await using` close it, if Node has the symbol for that (18.18 and later). @internal */

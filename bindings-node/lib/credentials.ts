@@ -2,7 +2,7 @@
 
 import { AsyncResource } from 'node:async_hooks'
 
-import { bridge } from './bridge.js'
+import { BY_HAND, bridge } from './bridge.js'
 import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, kind } from './errors.js'
 import { onlyKnown, string } from './options.js'
@@ -18,7 +18,7 @@ export interface Login {
    * How long from now until the password expires. Before that, the function is called again and the connections are renewed. Omitted: it does not
    * expire, unless it is a JWT with `exp`.
    */
-  expiresIn?: Duration
+  expiresIn?: Duration | undefined
 }
 
 /**
@@ -48,28 +48,40 @@ export function asking(credentials: unknown): number {
   if (typeof credentials !== 'function') {
     throw new InvalidTypeError(`\`credentials\` must be a function that returns { user, password }, not ${kind(credentials)}`)
   }
-  const context = new AsyncResource('RetryRmqCredentials')
+  const context = new AsyncResource('RetryRmqCredentials', BY_HAND)
+  const own = bridge()
   let running = 0
-  return bridge().asks((question) => {
-    if (running >= MOST_CALLS) {
-      bridge().native.refuse(question, `${MOST_CALLS} calls of it have not ended; have it give up after 20 seconds`)
-      return
-    }
-    running++
-    void context.runInAsyncScope(answer, undefined, credentials as Credentials, question).finally(() => running--)
+  return own.asks({
+    question: (question) => {
+      if (running >= MOST_CALLS) {
+        own.native.refuse(question, `${MOST_CALLS} calls of it have not ended; have it give up after 20 seconds`)
+        return
+      }
+      running++
+      const call = { own, context, credentials: credentials as Credentials }
+      void context.runInAsyncScope(answer, undefined, call, question).finally(() => running--)
+    },
+    forgotten: () => void context.emitDestroy(),
   })
 }
 
-async function answer(credentials: Credentials, question: number): Promise<void> {
+interface Call {
+  /** The bridge that asks. A call may outlive it. */
+  own: ReturnType<typeof bridge>
+  context: AsyncResource
+  credentials: Credentials
+}
+
+async function answer({ own, context, credentials }: Call, question: number): Promise<void> {
   const controller = new AbortController()
+  const abort = (): void => controller.abort(new DOMException(WITHDRAWN, 'AbortError'))
   // Who listens to the signal is in the context of the caller, too.
-  const withdrawn = AsyncResource.bind(() => controller.abort(new DOMException(WITHDRAWN, 'AbortError')))
-  const answered = bridge().whileAwaited(question, withdrawn)
+  const answered = own.whileAwaited(question, () => context.runInAsyncScope(abort))
   try {
     const { user, password, expiresIn } = read(await credentials({ signal: controller.signal }))
-    bridge().native.answer(question, user, password, expiresIn ?? null)
+    own.native.answer(question, user, password, expiresIn ?? null)
   } catch (error) {
-    bridge().native.refuse(question, why(error))
+    own.native.refuse(question, why(error))
   } finally {
     answered()
   }

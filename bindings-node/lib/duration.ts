@@ -2,6 +2,7 @@
 
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import { native } from './native.js'
+import { setTimeout } from './timers.js'
 
 /** Milliseconds, or a string such as `"250ms"`, `"1s"`, `"5m"` or `"1h30m"`. */
 export type Duration = number | string

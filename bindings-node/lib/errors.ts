@@ -117,7 +117,7 @@ export class VhostNotFoundError extends RetryRmqError {
   override readonly code = 'vhost_not_found'
 }
 
-/** A queue or exchange does not exist, and this call does not create it (AMQP 404). */
+/** A queue, or an exchange that the strategy needs, does not exist, and this call does not create it (AMQP 404). */
 export class QueueNotFoundError extends RetryRmqError {
   override readonly code = 'queue_not_found'
 }
@@ -140,7 +140,7 @@ export class StrategyRefusedError extends RetryRmqError {
   override readonly code = 'strategy_refused'
 }
 
-/** No queue takes a message with this exchange and routing key (AMQP `basic.return`). It was not stored. */
+/** No queue takes a message with this exchange and routing key (AMQP `basic.return`), or there is no such exchange (AMQP 404). It was not stored. */
 export class UnroutableError extends RetryRmqError {
   override readonly code = 'unroutable'
 }
@@ -244,7 +244,8 @@ const ABOUT_OPTIONS = ['invalid_option', 'queue_not_found', 'strategy_refused']
 
 /** A text of the core with the option names of this language. A queue may have the name of an option, so those are left alone. */
 function ours(message: string): string {
-  return message.replace(/(?<!\b(?:queue|queue of|consume) )`(?:handler_timeout|drain_timeout|reserved_name|work_queue|queue_type)`/g, camel)
+  const named = /(?<!\b(?:queue|queue of|consume) )`(?:batch_wait|handler_timeout|drain_timeout|reserved_name|work_queue|queue_type)`/g
+  return message.replace(named, camel)
 }
 
 function known(code: string): Made | undefined {

@@ -58,10 +58,11 @@ export type {
   Retried,
   UnreadableMoved,
 } from './events.js'
-export { setLogger, type Logger } from './log.js'
+export { setLogger, type FieldsFirstLogger, type FieldsLastLogger, type LogFields, type Logger, type LoggerOptions } from './log.js'
 export { Message, type HistoryEntry, type Properties } from './message.js'
-export type { ConsumerOptions, Context, Handler, Pause, QueueType, Strategy, WorkQueue } from './options.js'
-export { Defer, Park, RetryAfter, defer, park, retryAfter } from './outcome.js'
+export type { Middleware, Next, Publish, PublishMiddleware, PublishNext } from './middleware.js'
+export type { BatchHandler, BatchOptions, ConsumerOptions, Context, Handler, Pause, QueueType, Strategy, WorkQueue } from './options.js'
+export { Defer, Park, RetryAfter, Undecodable, defer, park, retryAfter, undecodable } from './outcome.js'
 export { ParkedMessage, ParkedMessages } from './parked.js'
 export {
   Policy,
@@ -78,4 +79,5 @@ export {
   type PolicyOptions,
 } from './policy.js'
 export type { Body, PublishOptions } from './publish.js'
+export { ValidationError, typed, type StandardIssue, type StandardResult, type StandardSchema, type TypedOptions } from './typed.js'
 export { Decimal, type HeaderInput, type HeaderValue, type Headers } from './values.js'

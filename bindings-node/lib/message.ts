@@ -96,6 +96,8 @@ export const MARK = 'retryrmq-simulated'
 export let tokenOf: (message: Message) => number
 /** Whether a stack would be kept if this attempt failed. @internal */
 export let mayPark: (message: Message) => boolean
+/** The size of the body in bytes. @internal */
+export let sizeOf: (message: Message) => number
 /** Removes and returns the mark of a simulated message. @internal */
 export let unmark: (message: Message) => number
 let made: (queue: string, batch: Buffer, at: number, own: Buffer | undefined) => Message
@@ -141,9 +143,13 @@ export class Message<Body = unknown> {
     return this.#batch.toString('utf8', end - length, end)
   }
 
-  /** The body, parsed as JSON. Throws `SyntaxError` if it is not JSON. The type `T` is not checked. */
-  json<T = Body>(): T {
-    return JSON.parse(this.text()) as T
+  /** The body, parsed as JSON. Throws `SyntaxError` if it is not JSON. Its type is not checked. */
+  json(): Body
+  // An overload, because the type of the variable for the result would choose a `T` that nobody gave.
+  /** The body, parsed as JSON, as a `T`. Throws `SyntaxError` if it is not JSON. The type `T` is not checked. */
+  json<T>(): T
+  json(): unknown {
+    return JSON.parse(this.text())
   }
 
   /** The headers. They include the headers of the broker and the `x-retry-*` headers of this library. */
@@ -223,8 +229,7 @@ export class Message<Body = unknown> {
   }
 
   [inspect.custom](_depth: number, options: InspectOptions): string {
-    const bytes = this.#body?.length ?? this.#size(BODY)
-    const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes }
+    const shown = { queue: this.queue, messageId: this.messageId, attempt: this.attempt, bytes: sizeOf(this) }
     return `Message ${inspect(shown, options)}`
   }
 
@@ -256,6 +261,7 @@ export class Message<Body = unknown> {
     made = (queue, batch, at, own) => new Message(queue, batch, at, own)
     tokenOf = (message) => u64(message.#batch, message.#at + TOKEN)
     mayPark = (message) => message.#has(MAY_PARK)
+    sizeOf = (message) => message.#body?.length ?? message.#size(BODY)
     unmark = (message) => {
       const mark = message.headers[MARK]
       delete message.headers[MARK]

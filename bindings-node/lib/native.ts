@@ -13,6 +13,7 @@ export interface Bridge {
   news(): News
   answer(question: number, user: string, password: string, expiresIn: number | null): void
   refuse(question: number, why: string): void
+  end(): void
 }
 
 /** Mostly there is only one kind of news. @internal */
@@ -28,12 +29,21 @@ export interface News {
   /** Questions to which nobody awaits the answer any more. */
   withdrawn?: number[]
   forgotten?: number[]
-  lines?: { level: 'error' | 'warn' | 'info' | 'debug'; text: string }[]
+  lines?: Line[]
+}
+
+/** A line of the log. One without fields is only a text. @internal */
+export interface Line {
+  level: 'error' | 'warn' | 'info' | 'debug'
+  text: string
+  message?: string
+  fields?: [name: string, value: string][]
 }
 
 /** @internal */
 export interface Options {
   readonly concurrency: number
+  readonly batch: number | null
   readonly handlerTimeout: number | null
   readonly hasRules: boolean
 }

@@ -2,10 +2,12 @@
 
 import { types } from 'node:util'
 
+import { ordered } from './answers.js'
 import { type Duration, milliseconds } from './duration.js'
 import { InvalidOptionError, InvalidTypeError, asked, choices, kind } from './errors.js'
 import type { Event } from './events.js'
 import type { Message } from './message.js'
+import { type Middleware, functions, within } from './middleware.js'
 import { native, type Options } from './native.js'
 import { type ErrorClass, Policy, Rule, type RuleInput, errorClass, inputOf } from './policy.js'
 import { isPlain, named } from './values.js'
@@ -46,11 +48,11 @@ export type Handler<Body = unknown> = (message: Message<Body>, context: Context)
  */
 export interface Pause {
   /** The share of failed attempts above which the consumer pauses: at least 0 and below 1; 0.5 by default. */
-  failures?: number
+  failures?: number | undefined
   /** How many of the last attempts are counted: 1 to 10 000; 20 by default. */
-  window?: number
+  window?: number | undefined
   /** How long a pause lasts, at most 365 days; 30 seconds by default. */
-  duration?: Duration
+  duration?: Duration | undefined
 }
 
 /** The options of `consume`, in the same order as in every language. */
@@ -61,58 +63,97 @@ export interface ConsumerOptions {
    * Whether failed messages are retried and parked. Off by default: a failed message is rejected without requeue, and the queue's
    * own dead-lettering decides. Without a dead-letter exchange the broker drops it.
    */
-  dlx?: boolean
+  dlx?: boolean | undefined
   /** The policy for failures that no rule matches. The default is `exponential(1s, factor=4, max=5m, retries=5)`. Needs `dlx`. */
-  retry?: Policy | string
+  retry?: Policy | string | undefined
   /** How failed messages wait; `retry-queues` by default. */
-  strategy?: Strategy
+  strategy?: Strategy | undefined
   /** Rules that choose another policy. The first rule that matches decides. Needs `dlx`. */
-  rules?: readonly (Rule | string)[]
+  rules?: readonly (Rule | string)[] | undefined
   /** How many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535, 64 by default. */
-  prefetch?: number
+  prefetch?: number | undefined
   /**
    * The priority among the consumers of the queue (`x-priority`): while a consumer of a higher priority has room in its `prefetch`,
    * it gets all messages. May be negative; 0 by default.
    */
-  priority?: number
+  priority?: number | undefined
   /** How many handlers run at a time: 1 to 100 000; 16 by default. */
-  concurrency?: number
-  /** How long a handler may run, at most 365 days. After that the attempt has failed. No limit by default. */
-  handlerTimeout?: Duration
+  concurrency?: number | undefined
+  /** How many messages a handler gets at once at most; see {@link BatchOptions}. By default it gets single messages. */
+  batch?: undefined
+  /** How long an incomplete batch waits for more messages; see {@link BatchOptions}. */
+  batchWait?: undefined
+  /**
+   * How long a handler may run, at most 365 days. After that the attempt has failed, even if the handler blocks the event loop and succeeds
+   * later. No limit by default.
+   */
+  handlerTimeout?: Duration | undefined
   /** Whether messages that are given up are parked. On by default. Off: they are acknowledged and dropped. Needs `dlx`. */
-  park?: boolean
+  park?: boolean | undefined
   /** Stops taking messages for a while when too many attempts fail. `true` for the default {@link Pause}. Off by default. */
-  pause?: Pause | boolean
+  pause?: Pause | boolean | undefined
   /**
    * A function that is called with each event, in order, on the event loop. Up to 10 000 events wait for it; further ones are dropped
    * with a warning. Its errors are logged and do not affect messages.
    */
-  onEvent?: (event: Event) => void
+  onEvent?: ((event: Event) => void) | undefined
   /** Error classes that no retry can fix: the message is parked at once as `fatal`. Needs `dlx`. */
-  fatal?: ErrorClass | readonly ErrorClass[]
+  fatal?: ErrorClass | readonly ErrorClass[] | undefined
   /** Whether missing queues are created. On by default. Off: they must exist, and the user needs no `configure` permission. */
-  declare?: boolean
+  declare?: boolean | undefined
   /**
    * How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is; only the strategies
    * `dead-letter` and `native` compare its arguments. Everyone who declares the queue must use the same arguments. With `existing` it is
    * never created: `consume` rejects with a {@link QueueNotFoundError} until somebody else has declared it.
    */
-  workQueue?: WorkQueue
+  workQueue?: WorkQueue | undefined
   /**
    * Allows a queue whose name is reserved for the queues of another one: `*.parked`, `*.unreadable` or `*.retry.<number>`. Consuming it
    * removes the messages there. Off by default: such a name is refused.
    */
-  reservedName?: boolean
+  reservedName?: boolean | undefined
   /** How long closing waits for running handlers. After that, their messages are requeued. 30 seconds by default, at most 365 days. */
-  drainTimeout?: Duration
+  drainTimeout?: Duration | undefined
   /** Crashes of its consumer after which a message is parked as `delivery-limit`: 1 to 1 000 000; 10 by default. */
-  crashLimit?: number
+  crashLimit?: number | undefined
   /** Deferrals after which a message is parked as `exhausted`: 1 to 1 000 000; 1000 by default. */
-  deferLimit?: number
+  deferLimit?: number | undefined
+  /**
+   * Functions around every attempt, see {@link Middleware}. The first is the outermost. Those of the client are around those of its
+   * consumers. None by default.
+   */
+  middleware?: readonly Middleware[] | undefined
   /** Whether this consumer keeps the process alive while it runs, as a socket does. On by default. `false` is the same as `unref()`. */
-  keepAlive?: boolean
+  keepAlive?: boolean | undefined
   /** A signal that closes the consumer when it aborts. */
-  signal?: AbortSignal
+  signal?: AbortSignal | undefined
+}
+
+/**
+ * Handles several messages at once. If it returns, all are acknowledged; if it throws, all are retried, or treated as `retryAfter`, `park`,
+ * `defer` or `undecodable` says.
+ *
+ * It may also return an array with one answer for each message, in their order: an error for one that failed, or what `retryAfter`, `park`,
+ * `defer` or `undecodable` makes; any other value is a success, but for work that nobody does, such as a function. The result of
+ * `Promise.allSettled` is such an array. All have failed if its length is another one, if another iterable is returned, or if answers are
+ * returned after the order of `messages` was changed.
+ */
+export type BatchHandler<Body = unknown> = (messages: Message<Body>[], context: Context) => unknown
+
+/** The options of a consumer whose handler gets several messages at once. */
+export interface BatchOptions extends Omit<ConsumerOptions, 'batch' | 'batchWait' | 'middleware'> {
+  /**
+   * How many messages a handler gets at once at most: 1 to 10 000. `concurrency` then counts batches, and the default `prefetch` is
+   * `batch` × `concurrency` if that is more. Each message keeps its own attempts, retries and end.
+   */
+  batch: number
+  /**
+   * How long an incomplete batch waits for more messages, from its first one on: 200 ms by default, at most one minute. With 0 a handler gets
+   * what is there.
+   */
+  batchWait?: Duration | undefined
+  /** Middleware is around single messages. */
+  middleware?: undefined
 }
 
 /** A consumer that is not running yet: all that is known before there is a connection. @internal */
@@ -123,7 +164,7 @@ export interface Plan {
   onEvent: ((event: Event) => void) | undefined
   keepAlive: boolean
   signal: AbortSignal | undefined
-  handler: Handler
+  handler: Handler | BatchHandler
 }
 
 function whole(option: string, value: unknown, least: number, most: number): number {
@@ -165,6 +206,23 @@ export function abortSignal(value: unknown): AbortSignal {
     throw new InvalidTypeError(`\`signal\` must be an AbortSignal, not ${what}`)
   }
   return signal
+}
+
+/** The result, unless the signal aborts first. @internal */
+export function unlessAborted<T>(making: Promise<T>, signal: AbortSignal, giveUp: () => void = () => {}): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      reject(signal.reason as Error)
+      giveUp()
+    }
+    signal.addEventListener('abort', abort, { once: true })
+    // First, because the caller may abort as soon as it has the result.
+    const deaf = (): void => signal.removeEventListener('abort', abort)
+    making.then(
+      (made) => (deaf(), resolve(made)),
+      (error: Error) => (deaf(), reject(error)),
+    )
+  })
 }
 
 function policy(value: unknown): string {
@@ -265,6 +323,8 @@ const READ = {
   prefetch: (value: unknown) => whole('prefetch', value, 1, 65_535),
   priority: (value: unknown) => whole('priority', value, -(2 ** 31), 2 ** 31 - 1),
   concurrency: (value: unknown) => whole('concurrency', value, 1, 100_000),
+  batch: (value: unknown) => whole('batch', value, 1, 10_000),
+  batchWait: (value: unknown) => seconds(value, 'batchWait'),
   handlerTimeout: (value: unknown) => seconds(value, 'handlerTimeout'),
   park: (value: unknown) => flag('park', value),
   pause: (value: unknown) => (value === false ? undefined : pause(value)),
@@ -276,10 +336,18 @@ const READ = {
   deferLimit: (value: unknown) => whole('deferLimit', value, 1, 1_000_000),
 }
 const NATIVE = Object.keys(READ) as (keyof typeof READ)[]
-const KNOWN = [...NATIVE, 'onEvent', 'fatal', 'keepAlive', 'signal']
+const KNOWN = [...NATIVE, 'onEvent', 'fatal', 'middleware', 'keepAlive', 'signal']
 
-/** Checks all options; throws naming the one that cannot work. @internal */
-export function plan(options: ConsumerOptions, handler: Handler): Plan {
+/**
+ * Checks all options; throws naming the one that cannot work. `outer` is around the middleware of the options; a handler of batches has none.
+ *
+ * @internal
+ */
+export function plan(
+  options: ConsumerOptions | BatchOptions,
+  handler: Handler | BatchHandler,
+  outer: readonly Middleware[] = [],
+): Plan {
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of a consumer must be an object with \`queue\`, not ${kind(options)}`)
   }
@@ -301,6 +369,11 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     input[inCore(name)] = read
   }
   const { onEvent, signal } = options
+  const middleware = functions('middleware', options.middleware)
+  const isBatch = options.batch !== undefined
+  if (isBatch && middleware.length > 0) {
+    throw new InvalidOptionError('`middleware` is around single messages, and does not go together with `batch`')
+  }
   const classes = options.fatal === undefined ? [] : fatal(options.fatal)
   if (classes.length > 0) input['fatal'] = true
   if (onEvent !== undefined && typeof onEvent !== 'function') {
@@ -313,6 +386,6 @@ export function plan(options: ConsumerOptions, handler: Handler): Plan {
     onEvent,
     keepAlive: options.keepAlive === undefined ? true : flag('keepAlive', options.keepAlive),
     signal: signal === undefined ? undefined : abortSignal(signal),
-    handler,
+    handler: isBatch ? ordered(handler as BatchHandler) : within([...outer, ...middleware], handler as Handler),
   }
 }

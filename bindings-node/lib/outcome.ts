@@ -42,6 +42,21 @@ export class Park extends Error {
   }
 }
 
+/** Throw it in a handler: its body is not what the handler reads, and the message is parked now as `undecodable`. See {@link undecodable}. */
+export class Undecodable extends Error {
+  /** @internal */
+  readonly [BRAND] = 'undecodable'
+
+  /** A `cause` is recorded as the failure. */
+  constructor(message = '', options?: { cause?: unknown }) {
+    super(message, options)
+  }
+
+  override get name(): string {
+    return 'Undecodable'
+  }
+}
+
 /** Throw it in a handler: the message is delivered again after `delay`, and uses up no attempt. See {@link defer}. */
 export class Defer extends Error {
   /** In milliseconds. */
@@ -81,6 +96,19 @@ export function park(reason: string, options?: { cause?: unknown }): Park {
 }
 
 /**
+ * Makes an error to throw: the body is not what the handler reads, so the message is parked now as `undecodable`. `why` says what is wrong
+ * with it; an error is recorded as the failure, with its type. Without `dlx` the message is rejected.
+ *
+ * The text is written into the record, the log and the events, so keep the body out of it. For bodies in JSON, see {@link typed}.
+ *
+ *     throw undecodable('version 9 of an order is not known')
+ *     throw undecodable(error)
+ */
+export function undecodable(why: unknown): Undecodable {
+  return typeof why === 'string' ? new Undecodable(why) : new Undecodable('', { cause: why })
+}
+
+/**
  * Makes an error to throw: the message is delivered again after `delay`, and uses up no attempt. After `deferLimit` deferrals it is
  * parked as `exhausted`. Without `dlx` the consumer holds the message for at most a minute, then publishes a copy to the tail of its queue;
  * after `deferLimit` deferrals it is rejected.
@@ -89,11 +117,23 @@ export function defer(delay: Duration): Defer {
   return new Defer(delay)
 }
 
-type Signal = RetryAfter | Park | Defer
+/** What an attempt has failed with is fatal in this attempt: a verdict on the error itself would hold in all others, too. @internal */
+export class Fatal extends Error {
+  constructor(error: unknown) {
+    super('fatal', { cause: error })
+  }
+}
+
+/** What has failed, without the verdict. @internal */
+export function failureOf(thrown: unknown): unknown {
+  return isA(thrown, Fatal) ? (thrown as Fatal).cause : thrown
+}
+
+type Signal = RetryAfter | Park | Defer | Undecodable
 
 /** The end of an attempt that was not a success. @internal */
 export interface End {
-  what: 'retry' | 'park' | 'fatal' | 'defer'
+  what: 'retry' | 'park' | 'fatal' | 'defer' | 'undecodable'
   delay: number | undefined
   error: string
   type: string
@@ -128,6 +168,11 @@ export function judged(
   fatal: readonly ErrorClass[],
   wanted: { kinds: boolean; stack: boolean },
 ): End {
+  const failure = failureOf(thrown)
+  if (failure !== thrown) {
+    const end = judged(failure, [], { ...wanted, stack: true })
+    return end.what === 'retry' && end.delay === undefined ? { ...end, what: 'fatal' } : end
+  }
   const signal = causes(thrown).find(isSignal)
   const what = signal === undefined ? undefined : (peek(signal, BRAND) as Signal[typeof BRAND])
   const delay = askedFor(peek(signal, 'delay'))
@@ -147,6 +192,9 @@ export function judged(
   if (what === 'park') {
     end.what = 'park'
     end.error = message(signal) ?? end.error
+  } else if (what === 'undecodable') {
+    end.what = 'undecodable'
+    end.error = message(signal) ?? (own ? 'the handler cannot read the body' : end.error)
   } else if (what === 'retry') {
     end.error = message(signal) ?? (own ? 'the handler asked for a retry' : end.error)
   } else if (fatal.some((Class) => isA(thrown, Class))) {
@@ -197,8 +245,8 @@ export function writeEnd(out: Writer, token: number, end: End | undefined): void
   out.maybe(end.stack)
 }
 
-/** A property; `undefined` if its getter throws. */
-function peek(from: unknown, key: PropertyKey): unknown {
+/** A property; `undefined` if its getter throws. @internal */
+export function peek(from: unknown, key: PropertyKey): unknown {
   if ((typeof from !== 'object' && typeof from !== 'function') || from === null) return undefined
   try {
     return (from as { [key: PropertyKey]: unknown })[key]
@@ -244,10 +292,11 @@ export function message(thrown: unknown): string | undefined {
 function line(thrown: unknown): string {
   if (typeof thrown === 'string') return thrown === '' ? 'the handler threw an empty string' : thrown
   if (thrown === undefined || thrown === null) return `the handler threw ${thrown}`
-  return message(thrown) ?? (errorLike(thrown) ? type(thrown) : `the handler threw ${shown(thrown)}`)
+  return message(thrown) ?? (isErrorLike(thrown) ? type(thrown) : `the handler threw ${shown(thrown)}`)
 }
 
-function errorLike(thrown: unknown): boolean {
+/** Whether a value is an error, also of another realm. @internal */
+export function isErrorLike(thrown: unknown): boolean {
   return isA(thrown, Error) || named(thrown, 'stack') !== undefined
 }
 
@@ -293,7 +342,7 @@ function kinds(thrown: unknown): string[] {
 export function stack(thrown: unknown): string | undefined {
   const told: string[] = []
   const tell = (one: unknown, how: string): void => {
-    const text = named(one, 'stack') ?? (errorLike(one) ? line(one) : undefined)
+    const text = named(one, 'stack') ?? (isErrorLike(one) ? line(one) : undefined)
     if (text !== undefined) told.push(told.length === 0 ? ends(text) : `${how}: ${ends(text)}`)
   }
   for (const cause of causes(thrown)) {

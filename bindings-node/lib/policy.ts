@@ -38,29 +38,29 @@ export class Policy {
 /** The options of every policy. */
 export interface PolicyOptions {
   /** How many retries a message gets before it is parked; 5 by default, and for {@link list} as many as delays. */
-  retries?: number
+  retries?: number | undefined
   /** 0 to 0.9; 0 by default. Each delay is multiplied by `1 - jitter`, `1 - jitter / 2` or 1, at random. */
-  jitter?: number
+  jitter?: number | undefined
   /** A message is parked as `too-old` if its next attempt would be later than this after its first failure. No limit by default. */
-  maxAge?: Duration
+  maxAge?: Duration | undefined
   /** From when `maxAge` is counted: the first failure by default, or the AMQP timestamp of the message. */
-  ageFrom?: 'first-failure' | 'published'
+  ageFrom?: 'first-failure' | 'published' | undefined
 }
 
 /** Options of {@link exponential}. */
 export interface ExponentialOptions extends PolicyOptions {
   /** By what each further delay is multiplied; 4 by default. */
-  factor?: number
+  factor?: number | undefined
   /** The longest delay; 5 minutes by default. */
-  max?: Duration
+  max?: Duration | undefined
 }
 
 /** Options of {@link linear}. */
 export interface LinearOptions extends PolicyOptions {
   /** What is added to each further delay; 1 second by default. */
-  step?: Duration
+  step?: Duration | undefined
   /** The longest delay; 5 minutes by default. */
-  max?: Duration
+  max?: Duration | undefined
 }
 
 const NUMBERS = ['factor', 'retries', 'jitter']
@@ -143,14 +143,14 @@ function className(Class: ErrorClass): string {
 /** The conditions of a {@link rule}. All given conditions must match. */
 export interface Conditions {
   /** A topic pattern as in bindings, such as `"eu.#"`, for the original routing key. */
-  routingKey?: string
+  routingKey?: string | undefined
   /** Names and values of headers. `*` in a value matches any text. */
-  headers?: { readonly [name: string]: string }
+  headers?: { readonly [name: string]: string } | undefined
   /**
    * An error class. Only its name is compared, so it matches errors of that class, of its subclasses, and of any other class of the
    * same name. Or a pattern for the name of a class or for `error.code`: `"*Timeout"`, `"ECONN*"`.
    */
-  error?: ErrorClass | string
+  error?: ErrorClass | string | undefined
 }
 
 /** A rule in the form that the core reads. @internal */

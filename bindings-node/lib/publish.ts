@@ -14,37 +14,45 @@ export type Body = string | ArrayBufferView | ArrayBuffer
 /** What `publish` takes besides the routing key and the body. */
 export interface PublishOptions {
   /** The exchange. By default the default exchange, for which the routing key is the name of a queue. */
-  exchange?: string
+  exchange?: string | undefined
   /** The headers, by name. */
-  headers?: { readonly [name: string]: HeaderInput }
+  headers?: { readonly [name: string]: HeaderInput } | undefined
   /** Delivers the message after this time, at most 365 days. Only through the default exchange, without `expiration`, `CC` and `BCC`. */
-  delay?: Duration
+  delay?: Duration | undefined
+  /**
+   * How long the call takes at most: it waits that long for a connection, for the end of a memory or disk alarm, and for the confirm. Then it rejects
+   * with {@link BrokerTimeoutError}, and a message that was not sent yet will not be. By default it waits 5 seconds for a connection, and 20 seconds in
+   * an alarm and for the confirm.
+   */
+  timeout?: Duration | undefined
+  /** Ends the wait: the call rejects with the signal's `reason`. The message may still be published. */
+  signal?: AbortSignal | undefined
   /** Whether it is an error if no queue takes the message (AMQP `mandatory`). On by default. */
-  mandatory?: boolean
+  mandatory?: boolean | undefined
   /** Whether the message survives a restart of the broker (AMQP `delivery-mode` 2). On by default. */
-  persistent?: boolean
+  persistent?: boolean | undefined
   /** The message's id. A consumer recognises a redelivery of a handled message by it. At most 255 bytes; a longer id is an error. */
-  messageId?: string
+  messageId?: string | undefined
   /** A MIME type such as `application/json`. */
-  contentType?: string
+  contentType?: string | undefined
   /** An encoding such as `gzip`. */
-  contentEncoding?: string
+  contentEncoding?: string | undefined
   /** For replies: the id that links a reply to its request. */
-  correlationId?: string
+  correlationId?: string | undefined
   /** For replies: the queue that the reply goes to. */
-  replyTo?: string
+  replyTo?: string | undefined
   /** After this time in a queue the broker drops or dead-letters the message. Rounded up to whole milliseconds, at most 3650 days. */
-  expiration?: Duration
+  expiration?: Duration | undefined
   /** 0 to 255. */
-  priority?: number
+  priority?: number | undefined
   /** The time of publication. AMQP keeps whole seconds. */
-  timestamp?: Date
+  timestamp?: Date | undefined
   /** The application's name for the kind of message. */
-  type?: string
+  type?: string | undefined
   /** The application's name. */
-  appId?: string
+  appId?: string | undefined
   /** Must be the name of the connection's user; the broker refuses any other. */
-  userId?: string
+  userId?: string | undefined
 }
 
 /** In the order of `src/publish.rs`. */
@@ -63,6 +71,8 @@ const KNOWN: readonly string[] = [
   'exchange',
   'headers',
   'delay',
+  'timeout',
+  'signal',
   'mandatory',
   'persistent',
   'expiration',
@@ -75,23 +85,30 @@ const MANDATORY = 1
 const PERSISTENT = 2
 const HEADERS = 4
 
-/** A message for the native half. Throws with the name of an option that cannot work. @internal */
-export function outgoing(routingKey: string, body: Body, options: PublishOptions): Buffer {
+/** Throws unless these are options of `publish`, with headers that can be copied. All other values are checked by {@link outgoing}. @internal */
+export function publishable(options: PublishOptions): void {
   if (typeof options !== 'object' || options === null) {
     throw new InvalidTypeError(`the options of publish() must be an object, not ${kind(options)}`)
   }
   onlyKnown(options, KNOWN)
-  const { exchange = '', headers, delay, mandatory = true, persistent = true, expiration, priority } = options
-  const out = new Writer()
+  const { headers } = options
   if (headers !== undefined && !isPlain(headers)) {
     throw new InvalidTypeError(`\`headers\` must be an object, not ${named(headers)}`)
   }
+}
+
+/** A message for the native half. Throws with the name of an option that cannot work. @internal */
+export function outgoing(routingKey: string, body: Body, options: PublishOptions): Buffer {
+  publishable(options)
+  const { exchange = '', headers, delay, timeout, mandatory = true, persistent = true, expiration, priority } = options
+  const out = new Writer()
   out.u8(
     (flag('mandatory', mandatory) ? MANDATORY : 0) |
       (flag('persistent', persistent) ? PERSISTENT : 0) |
       (headers === undefined ? 0 : HEADERS),
   )
   out.maybeF64(delay === undefined ? undefined : milliseconds(delay, 'delay'))
+  out.maybeF64(timeout === undefined ? undefined : milliseconds(timeout, 'timeout'))
   out.text(short('exchange', exchange))
   out.text(short('routingKey', routingKey))
   if (typeof body === 'string') {

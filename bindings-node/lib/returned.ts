@@ -8,7 +8,7 @@ import { isThenable } from './outcome.js'
 const MOST = 1000
 
 /** Why the message must not be acknowledged; `undefined` if it may. Promises were awaited before. @internal */
-export function undone(value: unknown): TypeError | undefined {
+export function undone(value: unknown, most = MOST): TypeError | undefined {
   if (typeof value === 'function') {
     const name = nameOf(value)
     return new TypeError(
@@ -21,7 +21,7 @@ export function undone(value: unknown): TypeError | undefined {
       'the handler returned a generator, which nobody runs; do the work before returning, in a loop over it for example',
     )
   }
-  return Array.isArray(value) ? amongAll(value) : undefined
+  return Array.isArray(value) ? amongAll(value, most) : undefined
 }
 
 /**
@@ -38,10 +38,10 @@ function isLazy(value: object): boolean {
   }
 }
 
-function amongAll(values: unknown[]): TypeError | undefined {
+function amongAll(values: unknown[], most: number): TypeError | undefined {
   let found = false
   try {
-    for (const value of values.slice(0, MOST)) {
+    for (const value of values.slice(0, most)) {
       if (!isThenable(value)) continue
       found = true
       // The attempt fails anyway; an unhandled rejection would end the process.

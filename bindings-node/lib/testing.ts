@@ -12,15 +12,17 @@
 
 import { types } from 'node:util'
 
+import { answered } from './answers.js'
 import { InvalidOptionError, InvalidTypeError, asked, kind } from './errors.js'
 import type { ParkReason } from './events.js'
 import { MARK, type Message, messages, tokenOf, unmark } from './message.js'
 import { native, type Simulation } from './native.js'
-import { type ConsumerOptions, type Context, type Handler, plan } from './options.js'
-import { type End, isSignal, judged, timedOut, writeEnd } from './outcome.js'
+import { type BatchHandler, type BatchOptions, type ConsumerOptions, type Context, type Handler, plan } from './options.js'
+import { type End, failureOf, isSignal, judged, timedOut, writeEnd } from './outcome.js'
 import { type Body, type PublishOptions, outgoing } from './publish.js'
 import { timer } from './duration.js'
 import { undone } from './returned.js'
+import { clearTimeout, now } from './timers.js'
 import { isPlain } from './values.js'
 import { Writer } from './wire.js'
 
@@ -91,6 +93,17 @@ const MOST = 100_000
 export function simulate<Body = unknown>(
   options: ConsumerOptions,
   handler: Handler<Body>,
+  inputs: Iterable<Input>,
+): Promise<Simulated>
+/** Runs a handler of batches, as {@link simulate} does, with one message at a time. */
+export function simulate<Body = unknown>(
+  options: BatchOptions,
+  handler: BatchHandler<Body>,
+  inputs: Iterable<Input>,
+): Promise<Simulated>
+export function simulate(
+  options: ConsumerOptions | BatchOptions,
+  handler: Handler | BatchHandler,
   inputs: Iterable<Input>,
 ): Promise<Simulated> {
   const planned = plan(options, handler)
@@ -164,16 +177,24 @@ async function attempted(planned: Planned, message: Message): Promise<Attempted>
   const limit = planned.native.handlerTimeout
   const controller = new AbortController()
   let limiting: NodeJS.Timeout | undefined
+  const began = now()
+  const tooLong = (limit: number): Attempted => {
+    const { end, reason } = timedOut(limit)
+    return { error: reason, end }
+  }
   const late = new Promise<Attempted>((resolve) => {
     if (limit === null) return
     limiting = timer(limit, () => {
-      const { end, reason } = timedOut(limit)
-      resolve({ error: reason, end })
-      controller.abort(reason)
+      const attempted = tooLong(limit)
+      resolve(attempted)
+      controller.abort(attempted.error)
     })
   })
   try {
-    return await Promise.race([handled(planned, message, { signal: controller.signal }), late])
+    const attempted = await Promise.race([handled(planned, message, { signal: controller.signal }), late])
+    // A handler that blocks the event loop keeps the timer waiting, too.
+    const isLate = limit !== null && !controller.signal.aborted && now() - began >= limit
+    return isLate ? tooLong(limit) : attempted
   } finally {
     clearTimeout(limiting)
   }
@@ -181,10 +202,16 @@ async function attempted(planned: Planned, message: Message): Promise<Attempted>
 
 async function handled(planned: Planned, message: Message, context: Context): Promise<Attempted> {
   const failed = (error: unknown): Attempted => {
-    return { error, end: judged(error, planned.fatal, { kinds: true, stack: true }) }
+    const end = judged(error, planned.fatal, { kinds: true, stack: true })
+    return { error: failureOf(error), end }
   }
   try {
-    const value: unknown = await planned.handler(message, context)
+    if (planned.native.batch !== null) {
+      const answer = answered(await (planned.handler as BatchHandler)([message], context), 1)
+      const failure = answer !== undefined && 'all' in answer ? answer.all : answer?.each[0]
+      return failure === undefined ? { error: undefined, end: undefined } : failed(failure.error)
+    }
+    const value: unknown = await (planned.handler as Handler)(message, context)
     const error = isSignal(value) ? value : undone(value)
     return error === undefined ? { error: undefined, end: undefined } : failed(error)
   } catch (error) {

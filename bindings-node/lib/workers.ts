@@ -1,64 +1,45 @@
-/** Runs handlers. The native half decides how many messages are taken at once. */
+/**
+ * Runs handlers. `Unit` is what a handler gets: a message (`singles.ts`), or an array of messages (`batches.ts`). What they have in common is
+ * here: when a handler may begin, and how its call ends.
+ */
 
-import { AsyncResource } from 'node:async_hooks'
+import type { AsyncResource } from 'node:async_hooks'
 
+import { Attempt } from './attempt.js'
 import { bridge } from './bridge.js'
-import { timer } from './duration.js'
+import { timer, written } from './duration.js'
 import { ClosedError } from './errors.js'
 import { escaped, log } from './log.js'
-import { type Message, mayPark, messages, tokenOf, tokens } from './message.js'
+import { type Message, messages, tokens } from './message.js'
 import type { Batch, Subscription } from './native.js'
-import type { Context, Plan } from './options.js'
-import { type End, isSignal, isThenable, judged, timedOut, writeEnd } from './outcome.js'
-import { undone } from './returned.js'
-import { Writer } from './wire.js'
+import type { Plan } from './options.js'
+import { type End, isThenable, judged, timedOut } from './outcome.js'
+import { Settlements } from './settlements.js'
+import { clearTimeout, now, setImmediate, setTimeout } from './timers.js'
 
-/** The most acknowledgements passed to the core at once. */
-const ACKS = 32
-/** The most bytes of other outcomes passed to the core at once. */
-const ENDS = 32_768
-/** After this number of messages, or of milliseconds, the event loop gets its turn. */
+/** After this number of calls, or of milliseconds, the event loop gets its turn. */
 const STRETCH = 64
 const TURN = 4
+/** How many milliseconds after its handler timeout an attempt ends only because something blocked the event loop. */
+const LAG = 100
+const ADVICE = 'the attempt has failed; move what blocks to a worker thread'
+/** Whether it was said in this turn of the event loop that it was blocked: all attempts whose time is over end in the same one. */
+let hasWarned = false
 /** How many milliseconds it pauses after a batch that cannot be read: it comes again at once. */
 const FAULT_PAUSE = 500
 
-/** The context of one message: plain fields, and a signal that is made on first use. */
-class Attempt implements Context {
-  readonly workers: Workers
-  controller: AbortController | undefined = undefined
-  timer: NodeJS.Timeout | undefined = undefined
-  /** The attempt has ended; what the handler still does changes nothing. */
-  over = false
-  /** Why it ended without its handler. */
-  reason: unknown = undefined
-
-  constructor(workers: Workers) {
-    this.workers = workers
-  }
-
-  get signal(): AbortSignal {
-    if (this.controller === undefined) {
-      this.controller = new AbortController()
-      const reason = this.over ? this.reason : this.workers.gone
-      if (reason !== undefined) this.controller.abort(reason)
-      else if (!this.over) this.workers.watch(this)
-    }
-    return this.controller.signal
-  }
-
-  /** Ends the attempt without its handler. */
-  give(reason: unknown): void {
-    this.over = true
-    this.reason = reason
-    this.controller?.abort(reason)
-  }
+/** What a line of the log is about. @internal */
+export interface Named {
+  name: string
+  fields: { [name: string]: string | number | undefined }
 }
 
 /** The handlers of one consumer. @internal */
-export class Workers {
-  readonly #plan: Plan
-  readonly #subscription: Subscription
+export abstract class Workers<Unit> {
+  protected readonly plan: Plan
+  protected readonly subscription: Subscription
+  protected readonly settlements: Settlements
+  readonly #handler: (unit: Unit, attempt: Attempt) => unknown
   readonly #id: number
   /** Handlers run in this asynchronous context, each in its own copy. */
   readonly #context: AsyncResource
@@ -71,15 +52,11 @@ export class Workers {
   /** Set when the subscription has ended: the results of running handlers no longer matter. */
   gone: ClosedError | undefined
 
-  #ready: Message[] = []
-  #next = 0
-  /** Whose handler tells how many messages to take. */
-  #sample: Message | undefined
-
   #running = 0
   #begun = 0
   #turnAt = 0
-  #listening = false
+  /** There are no messages until the bridge says so. */
+  protected listening = false
   #pumping = false
   #yielding = false
   #unreadable = false
@@ -87,24 +64,30 @@ export class Workers {
   #closing = false
   #stopped = false
 
-  readonly #handled = new Float64Array(ACKS)
-  #count = 0
-  readonly #others = new Writer(4096)
-  #flushing = false
-  readonly #flush = (): void => {
-    this.#flushing = false
-    this.flush()
-  }
-
-  constructor(plan: Plan, subscription: Subscription, id: number, context: AsyncResource) {
-    this.#plan = plan
+  constructor(plan: Plan, subscription: Subscription, id: number, context: AsyncResource, acks: number) {
+    this.plan = plan
+    this.subscription = subscription
+    this.settlements = new Settlements(subscription, acks)
+    this.#handler = plan.handler as (unit: Unit, attempt: Attempt) => unknown
     this.#context = context
-    this.#subscription = subscription
     this.#id = id
     this.#most = plan.native.concurrency
     this.#limit = plan.native.handlerTimeout
     this.#hasRules = plan.native.hasRules
   }
+
+  /** What the next handler gets; `undefined` if there is nothing now. */
+  protected abstract take(): Unit | undefined
+  /** Gives back what was taken and no handler has begun with. */
+  protected abstract returnTheUnstarted(): void
+  /** The attempt ends with what its handler returned. */
+  protected abstract returned(unit: Unit, value: unknown): void
+  /** The attempt ends with what its handler threw. */
+  protected abstract failed(unit: Unit, error: unknown): void
+  /** The attempt ends like this. */
+  protected abstract settle(unit: Unit, end: End): void
+  /** For a line of the log: its name, and its fields. */
+  protected abstract named(unit: Unit): Named
 
   start(): void {
     this.arrived()
@@ -113,23 +96,23 @@ export class Workers {
   /** Takes no more messages; running handlers may finish. */
   close(): void {
     this.#closing = true
-    this.#subscription.close()
-    this.#returnTheUnstarted()
+    this.subscription.close()
+    this.returnTheUnstarted()
   }
 
   /** Ends now. */
   stop(): void {
-    this.flush()
+    this.settlements.flush()
     this.#closing = this.#stopped = true
-    this.#subscription.close() // or they would come again at once
-    this.#returnTheUnstarted()
-    this.#subscription.abandon()
+    this.subscription.close() // or they would come again at once
+    this.returnTheUnstarted()
+    this.subscription.abandon()
   }
 
   /** The subscription has ended: aborts the signals of running handlers, and clears all timers. */
   ended(): void {
     this.#closing = this.#stopped = true
-    this.gone ??= new ClosedError(`the consumer of ${this.#plan.queue} was closed`)
+    this.gone ??= new ClosedError(`the consumer of ${this.plan.queue} was closed`)
     for (const attempt of this.#watched) {
       clearTimeout(attempt.timer)
       attempt.give(this.gone)
@@ -144,65 +127,31 @@ export class Workers {
 
   /** There is something to look at. */
   arrived(): void {
-    this.#listening = false
+    this.listening = false
     this.#turn()
     this.#pump()
   }
 
-  /** Passes the ends of attempts to the core. */
-  flush(): void {
-    if (this.#count === 0 && this.#others.length === 0) return
-    const count = this.#count
-    const others = this.#others.length === 0 ? null : this.#others.done()
-    this.#count = 0
-    try {
-      this.#subscription.settle(this.#handled, count, others)
-    } finally {
-      this.#others.clear()
-    }
-  }
-
   /** Looks for messages, and returns whether there are some. If not, the bridge says when to look again. */
   #listen(): boolean {
-    if (this.#listening || this.#stopped) return false
-    const arrivals = this.#subscription.listen(bridge().native, this.#id)
-    this.#listening = arrivals !== 'some'
-    return !this.#listening
-  }
-
-  #returnTheUnstarted(): void {
-    if (this.#next < this.#ready.length) {
-      this.#subscription.giveBack(Float64Array.from(this.#ready.slice(this.#next), tokenOf))
-    }
-    this.#ready = []
-    this.#next = 0
+    if (this.listening || this.#stopped) return false
+    const arrivals = this.subscription.listen(bridge().native, this.#id)
+    this.listening = arrivals !== 'some'
+    return !this.listening
   }
 
   #turn(): void {
     this.#begun = 0
-    this.#turnAt = performance.now()
-  }
-
-  #take(): Message | undefined {
-    if (this.#next < this.#ready.length) return this.#ready[this.#next++]
-    // There are no messages until the bridge says so, and this is called after every handler.
-    if (this.#listening) return undefined
-    const batch = this.#subscription.take(this.#sample === undefined)
-    if (batch === null) return undefined
-    this.#ready = this.#read(batch)
-    this.#next = 1
-    const first = this.#ready[0]
-    this.#sample ??= first
-    return first
+    this.#turnAt = now()
   }
 
   /** The messages of a batch. After an error here they are requeued, because nobody else knows them. */
-  #read(batch: Batch): Message[] {
+  protected read(batch: Batch): Message[] {
     try {
-      return messages(this.#plan.queue, batch)
+      return messages(this.plan.queue, batch)
     } catch (error) {
       this.#unreadable = true
-      this.#subscription.giveBack(Float64Array.from(tokens(batch)))
+      this.subscription.giveBack(Float64Array.from(tokens(batch)))
       throw error
     }
   }
@@ -236,56 +185,62 @@ export class Workers {
 
   #work(): void {
     while (!this.#closing && this.#running < this.#most) {
-      if (this.#begun >= STRETCH || (this.#begun > 0 && performance.now() - this.#turnAt > TURN)) {
+      if (this.#begun >= STRETCH || (this.#begun > 0 && now() - this.#turnAt > TURN)) {
         this.#pumpLater()
         break
       }
-      const message = this.#take()
-      if (message === undefined) {
+      const unit = this.take()
+      if (unit === undefined) {
         if (this.#listen()) continue
         break
       }
       this.#begun++
-      this.#begin(message)
+      this.#begin(unit)
     }
   }
 
-  #begin(message: Message): void {
+  #begin(unit: Unit): void {
     const attempt = new Attempt(this)
+    if (this.#limit !== null) attempt.began = now()
     let returned: unknown
     let result: Promise<unknown> | undefined
     try {
-      returned = new AsyncResource('RetryRmqHandler').runInAsyncScope(this.#plan.handler, undefined, message, attempt)
+      returned = attempt.context.runInAsyncScope(this.#handler, undefined, unit, attempt)
       if (isThenable(returned)) result = Promise.resolve(returned)
+      else attempt.destroy()
     } catch (error) {
+      attempt.destroy()
       this.#end(attempt)
-      this.#failed(message, error)
+      if (!this.#isLate(unit, attempt)) this.failed(unit, error)
       return
     }
     // Not in the same `try`: an error from here on is not a failure of the handler.
     if (result === undefined) {
       this.#end(attempt)
-      this.#returned(message, returned)
+      if (!this.#isLate(unit, attempt)) this.returned(unit, returned)
       return
     }
     this.#running++
     if (this.#limit !== null) {
-      attempt.timer = timer(this.#limit, () => this.#late(message, attempt))
+      // The handler may have used up a part of its time before its first `await`.
+      attempt.timer = timer(Math.max(0, this.#limit - (now() - attempt.began)), () => this.#late(unit, attempt))
       this.#watched.add(attempt)
     }
     result.then(
       (value) => {
+        attempt.destroy()
         if (attempt.over || this.#stopped) return
         this.#end(attempt)
         this.#running--
-        this.#returned(message, value)
+        if (!this.#isLate(unit, attempt)) this.returned(unit, value)
         this.#pump()
       },
       (error: unknown) => {
+        attempt.destroy()
         if (attempt.over || this.#stopped) return
         this.#end(attempt)
         this.#running--
-        this.#failed(message, error)
+        if (!this.#isLate(unit, attempt)) this.failed(unit, error)
         this.#pump()
       },
     )
@@ -298,50 +253,54 @@ export class Workers {
     this.#watched.delete(attempt)
   }
 
-  #late(message: Message, attempt: Attempt): void {
+  #late(unit: Unit, attempt: Attempt): void {
     this.#end(attempt)
     this.#running--
-    const { end, reason } = timedOut(this.#limit ?? 0)
-    this.#settle(message, end)
-    attempt.give(reason)
+    this.#timedOut(unit, attempt)
     this.#pump()
   }
 
-  #returned(message: Message, value: unknown): void {
-    // A signal that was returned and not thrown: acknowledging would be the opposite of what was meant.
-    if (isSignal(value)) return this.#failed(message, value)
-    const error = value === undefined ? undefined : undone(value)
-    if (error !== undefined) return this.#failed(message, error)
-    if (message === this.#sample) this.#sample = undefined
-    this.#handled[this.#count++] = tokenOf(message)
-    if (this.#count >= ACKS) this.flush()
-    else this.#flushSoon()
+  /**
+   * Whether an attempt that ends now has used up its time, which its timer cannot tell while a handler blocks the event loop. Then it is a
+   * timeout, whatever the handler returned or threw.
+   */
+  #isLate(unit: Unit, attempt: Attempt): boolean {
+    if (this.#limit === null || now() - attempt.began < this.#limit) return false
+    this.#timedOut(unit, attempt)
+    return true
   }
 
-  #failed(message: Message, error: unknown): void {
-    const parks = mayPark(message)
-    const end = judged(error, this.#plan.fatal, { kinds: this.#hasRules, stack: parks })
-    this.#settle(message, end)
-    // The core logs what failed and what follows; only JavaScript has the stack.
-    if (end.stack !== undefined) log('debug', `${escaped(this.#plan.queue)}: the stack of ${name(message)}: ${end.stack}`)
+  #timedOut(unit: Unit, attempt: Attempt): void {
+    const limit = this.#limit ?? 0
+    const late = now() - attempt.began - limit
+    if (late >= LAG && !hasWarned) {
+      hasWarned = true
+      setImmediate(() => void (hasWarned = false))
+      const [queue, time, more] = [escaped(this.plan.queue), written(limit), written(Math.round(late))]
+      const { name, fields } = this.named(unit)
+      log('warn', `${queue}: the event loop was blocked for ${more} when the handler timeout of ${time} of ${name} had passed: ${ADVICE}`, fields)
+    }
+    const { end, reason } = timedOut(limit)
+    this.settle(unit, end)
+    attempt.give(reason)
   }
 
-  #settle(message: Message, end: End): void {
-    if (message === this.#sample) this.#sample = undefined
-    writeEnd(this.#others, tokenOf(message), end)
-    if (this.#others.length >= ENDS) this.flush()
-    else this.#flushSoon()
+  /** How an attempt ends that threw. */
+  protected judged(error: unknown, stack: boolean): End {
+    return judged(error, this.plan.fatal, { kinds: this.#hasRules, stack })
   }
 
-  #flushSoon(): void {
-    if (this.#flushing) return
-    this.#flushing = true
-    setImmediate(this.#flush)
+  /** The core logs what failed and what follows; only JavaScript has the stack. */
+  protected logStack({ error, type, stack }: End, unit: Unit): void {
+    if (stack === undefined) return
+    const { name, fields } = this.named(unit)
+    const more = { ...fields, errorType: type || undefined, error, stack }
+    log('debug', `${escaped(this.plan.queue)}: the stack of ${name}`, more, `: ${stack}`)
   }
 }
 
-/** For the log. */
-function name(message: Message): string {
-  const id = message.messageId
-  return `attempt ${message.attempt} of ${id === undefined ? 'a message without id' : `message ${escaped(id)}`}`
+/** The attempt at a message, for the log. @internal */
+export function named({ queue, messageId, attempt }: Message): Named {
+  const name = `attempt ${attempt} of ${messageId === undefined ? 'a message without id' : `message ${escaped(messageId)}`}`
+  return { name, fields: { queue, messageId, attempt } }
 }

@@ -54,6 +54,12 @@ impl Bridge {
         Ok(())
     }
 
+    /// Ends: wakes its environment no more, and releases what that takes.
+    #[napi(catch_unwind)]
+    pub fn end(&self) {
+        self.shared.end();
+    }
+
     /// Says why a question has no answer.
     #[napi(catch_unwind)]
     pub fn refuse(&self, question: f64, why: String) {

@@ -12,8 +12,35 @@ use crate::shared::Shared;
 pub struct Line {
     /// `error`, `warn`, `info` or `debug`.
     pub level: &'static str,
-    /// The line.
+    /// The line, with its fields at the end.
     pub text: String,
+    /// What happened, without the fields. Left out with them: most lines have none.
+    pub message: Option<String>,
+    /// The names and values that belong to it.
+    pub fields: Option<Vec<(String, String)>>,
+}
+
+impl From<log_buffer::Line> for Line {
+    fn from(line: log_buffer::Line) -> Self {
+        let level = match line.level {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            _ => "debug",
+        };
+        let text = line.to_string();
+        let fields = line.fields.into_iter();
+        let fields: Vec<_> = fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let has_fields = !fields.is_empty();
+        Self {
+            level,
+            text,
+            message: has_fields.then_some(line.message),
+            fields: has_fields.then_some(fields),
+        }
+    }
 }
 
 /// The reader of the lines is the oldest environment that still exists, mostly the main thread.
@@ -28,7 +55,7 @@ fn readers() -> MutexGuard<'static, Vec<Weak<Shared>>> {
 
 fn reader() -> Option<Arc<Shared>> {
     let mut readers = readers();
-    readers.retain(|reader| reader.strong_count() > 0);
+    readers.retain(|reader| reader.upgrade().is_some_and(|reader| !reader.has_ended()));
     readers.first().and_then(Weak::upgrade)
 }
 
@@ -48,18 +75,7 @@ pub(crate) fn take(bridge: &Arc<Shared>) -> Vec<Line> {
     if !reader().is_some_and(|reader| Arc::ptr_eq(&reader, bridge)) {
         return Vec::new();
     }
-    let lines = log_buffer::take().into_iter();
-    lines
-        .map(|line| Line {
-            level: match line.level {
-                Level::ERROR => "error",
-                Level::WARN => "warn",
-                Level::INFO => "info",
-                _ => "debug",
-            },
-            text: line.to_string(),
-        })
-        .collect()
+    log_buffer::take().into_iter().map(Line::from).collect()
 }
 
 /// Keeps the lines of all levels from now on, for a logger of the application.

@@ -75,6 +75,13 @@ impl Options {
         u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX)
     }
 
+    /// How many messages a handler gets at most; `null` for single messages.
+    #[napi(getter, catch_unwind)]
+    pub fn batch(&self) -> Option<u32> {
+        let size = self.consumer.batch_size()?;
+        Some(u32::try_from(size).unwrap_or(u32::MAX))
+    }
+
     /// How long a handler may take, in milliseconds.
     #[napi(getter, catch_unwind)]
     pub fn handler_timeout(&self) -> Option<f64> {

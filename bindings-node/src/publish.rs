@@ -23,6 +23,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Publish> {
         mandatory: flags & MANDATORY != 0,
         persistent: flags & PERSISTENT != 0,
         delay: span("delay", from.maybe_f64()?)?,
+        timeout: span("timeout", from.maybe_f64()?)?,
         exchange: from.text()?,
         routing_key: from.text()?,
         body: from.bytes()?.to_vec(),

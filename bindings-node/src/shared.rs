@@ -1,6 +1,6 @@
 //! The side of a bridge that other threads use: news that waits for the environment to fetch it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use napi::{
     Status,
@@ -43,14 +43,15 @@ pub(crate) struct Waiting {
 /// The side of a bridge that other threads use.
 pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
-    wake: Wake,
+    /// `None` after the end.
+    wake: RwLock<Option<Wake>>,
 }
 
 impl Shared {
     pub(crate) fn new(wake: Wake) -> Self {
         Self {
             waiting: Mutex::default(),
-            wake,
+            wake: RwLock::new(Some(wake)),
         }
     }
 
@@ -63,10 +64,21 @@ impl Shared {
         add(&mut waiting);
         let wake = !std::mem::replace(&mut waiting.woken, true);
         drop(waiting);
-        if wake {
+        let way = self.wake.read().unwrap_or_else(PoisonError::into_inner);
+        if wake && let Some(way) = &*way {
             // Fails only when the environment is ending, and nobody waits any more.
-            self.wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
+            way.call((), ThreadsafeFunctionCallMode::NonBlocking);
         }
+    }
+
+    /// Wakes nobody any more.
+    pub(crate) fn end(&self) {
+        *self.wake.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let way = self.wake.read().unwrap_or_else(PoisonError::into_inner);
+        way.is_none()
     }
 
     pub(crate) fn finished(&self, ticket: f64, answer: Answer) {

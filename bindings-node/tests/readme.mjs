@@ -23,18 +23,24 @@ writeFileSync('consumer.mjs', block('ts'))
 writeFileSync('typed.mts', block('ts'))
 writeFileSync('consumer.cjs', block('js'))
 const compile = (...files) => {
-  const compiler = ['node_modules/typescript/bin/tsc', '--strict', '--module', 'nodenext', '--target', 'es2022']
+  const compiler = ['node_modules/typescript/bin/tsc', '--strict', '--experimentalDecorators', '--module', 'nodenext', '--target', 'es2022']
   execFileSync(process.execPath, [...compiler, ...files], { stdio: 'inherit' })
 }
 compile('typed.mts')
 
 /** What the README's examples take from the application around them, or from each other. */
 const AROUND = `
-import type { Client, Consumer, Handler } from 'retryrmq'
+import type { Client, Consumer, Handler, Middleware } from 'retryrmq'
+import type { Logger as Winston } from 'winston'
 declare global {
   const rmq: Client
   const orders: Consumer
   const handle: Handler
+  const inTransaction: Middleware
+  const winstonLogger: Winston
+  const histogram: { record(milliseconds: number, attributes: { queue: string }): void }
+  const database: { insert(orders: Order[]): Promise<{ error?: Error }[]> }
+  function ship(id: number): Promise<void>
   const { connect, park }: typeof import('retryrmq')
   const vault: { login(name: string): Promise<{ user: string; password: string; seconds: number }> }
   class TimeoutError extends Error {}

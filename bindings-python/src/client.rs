@@ -17,6 +17,7 @@ use crate::{
     parked::Walk,
     publish::Outgoing,
     pump::Pump,
+    retrier::{self, Retrier},
     subscription::Subscription,
 };
 
@@ -139,6 +140,11 @@ impl Client {
         Operation::begin(py, async move { parked.browse().await }, |py, walk| {
             Walk::new(walk).into_py_any(py)
         })
+    }
+
+    /// Stores copies of messages that another library received from `queue`.
+    fn retrier(&self, py: Python<'_>, queue: String) -> PyResult<Retrier> {
+        retrier::of(py, &self.here(py)?, queue)
     }
 
     /// Closes both connections, and releases the function that gives the credentials.

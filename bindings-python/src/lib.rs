@@ -4,6 +4,7 @@
 //! Python half. No thread of this half takes the interpreter's lock by itself, so none is inside the interpreter when it ends.
 
 mod client;
+mod contract;
 mod credentials;
 mod errors;
 mod intake;
@@ -16,15 +17,18 @@ mod parked;
 mod publish;
 mod pump;
 mod question;
+mod retrier;
 mod simulation;
 mod subscription;
 mod values;
+mod wakeups;
 
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
     use crate::{
         client::{Client, check_queue_type, check_url, connect},
+        contract::Contract,
         live::live,
         logging::want_lines,
         message::Message,
@@ -33,6 +37,7 @@ mod _native {
         parked::{Record, Walk},
         pump::Pump,
         question::Question,
+        retrier::Retrier,
         simulation::Simulation,
         subscription::{Batches, Subscription},
         values::time,

@@ -3,8 +3,8 @@
 use pyo3::pyfunction;
 use retryrmq::log_buffer::{self, Level};
 
-/// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text.
-pub(crate) type Line = (&'static str, u8, String);
+/// A line: its logger below `retryrmq`, its level as in Python's `logging`, its text, its fields.
+pub(crate) type Line = (&'static str, u8, String, Vec<(&'static str, String)>);
 
 /// The lines since the last call.
 pub(crate) fn take() -> Vec<Line> {
@@ -18,7 +18,13 @@ pub(crate) fn take() -> Vec<Line> {
                 Level::DEBUG => 10,
                 Level::TRACE => 5,
             };
-            (line.module, level, line.to_string())
+            // The sentence about an attempt already says what its fields say.
+            let text = if line.module == "attempt" {
+                line.message.clone()
+            } else {
+                line.to_string()
+            };
+            (line.module, level, text, line.fields)
         })
         .collect()
 }

@@ -15,7 +15,7 @@ use pyo3::{
     sync::PyOnceLock,
     types::{PyAnyMethods, PyBytes, PyDict, PyDictMethods, PyModule},
 };
-use retryrmq::Token;
+use retryrmq::{BasicProperties, Token};
 
 use crate::{
     intake::Intake,
@@ -58,6 +58,29 @@ impl Message {
             .map(|at| values::time(py, at))
             .transpose()
     }
+}
+
+/// The properties that are set, by their AMQP names, without the headers.
+pub(crate) fn properties_dict<'py>(
+    py: Python<'py>,
+    properties: &BasicProperties,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in retryrmq_bindings::texts(properties) {
+        if let Some(value) = value {
+            dict.set_item(name, value.as_str())?;
+        }
+    }
+    if let Some(mode) = properties.delivery_mode() {
+        dict.set_item("delivery_mode", *mode)?;
+    }
+    if let Some(priority) = properties.priority() {
+        dict.set_item("priority", *priority)?;
+    }
+    if let Some(seconds) = properties.timestamp() {
+        dict.set_item("timestamp", values::time(py, *seconds)?)?;
+    }
+    Ok(dict)
 }
 
 #[pymethods]
@@ -118,23 +141,7 @@ impl Message {
     /// The properties that are set, by their AMQP names, without the headers.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let properties = self.inner.properties();
-        let dict = PyDict::new(py);
-        for (name, value) in retryrmq_bindings::texts(properties) {
-            if let Some(value) = value {
-                dict.set_item(name, value.as_str())?;
-            }
-        }
-        if let Some(mode) = properties.delivery_mode() {
-            dict.set_item("delivery_mode", *mode)?;
-        }
-        if let Some(priority) = properties.priority() {
-            dict.set_item("priority", *priority)?;
-        }
-        if let Some(seconds) = properties.timestamp() {
-            dict.set_item("timestamp", values::time(py, *seconds)?)?;
-        }
-        Ok(dict)
+        properties_dict(py, self.inner.properties())
     }
 
     /// The exchange the message was first published to; empty for the default exchange.

@@ -74,6 +74,12 @@ impl Options {
         self.consumer.window()
     }
 
+    /// How many messages a handler gets at most; `None` for single messages.
+    #[getter]
+    fn batch(&self) -> Option<usize> {
+        self.consumer.batch_size()
+    }
+
     /// How long a handler may take, in seconds.
     #[getter]
     fn handler_timeout(&self) -> Option<f64> {

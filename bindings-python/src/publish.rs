@@ -1,7 +1,7 @@
 //! A message to publish, from plain Python values.
 
 use pyo3::{Bound, FromPyObject, PyAny, PyResult, Python};
-use retryrmq::Publish;
+use retryrmq::{Failed, Publish};
 
 use crate::{errors::raised, options::seconds, values};
 
@@ -16,6 +16,8 @@ pub(crate) struct Outgoing<'py> {
     headers: Option<Bound<'py, PyAny>>,
     #[pyo3(default)]
     delay: Option<f64>,
+    #[pyo3(default)]
+    timeout: Option<f64>,
     mandatory: bool,
     persistent: bool,
     #[pyo3(default)]
@@ -55,17 +57,31 @@ const NAMES: [&str; 8] = [
 
 impl Outgoing<'_> {
     pub(crate) fn message(self, py: Python<'_>) -> PyResult<Publish> {
+        self.outgoing(py)?
+            .message(NAMES)
+            .map_err(|refusal| raised(py, refusal))
+    }
+
+    /// The same as a message that another library received from `queue`.
+    pub(crate) fn failed(self, py: Python<'_>, queue: &str) -> PyResult<Failed> {
+        self.outgoing(py)?
+            .failed(queue, NAMES)
+            .map_err(|refusal| raised(py, refusal))
+    }
+
+    fn outgoing(self, py: Python<'_>) -> PyResult<retryrmq_bindings::Outgoing> {
         let span = |option, value: Option<f64>| {
             let value = value.map(|value| seconds(py, option, value));
             value.transpose()
         };
         let headers = self.headers.as_ref();
         let timestamp = self.timestamp.as_ref();
-        let outgoing = retryrmq_bindings::Outgoing {
+        Ok(retryrmq_bindings::Outgoing {
             headers: headers
                 .map(|headers| values::field_table(headers, "headers"))
                 .transpose()?,
             delay: span("delay", self.delay)?,
+            timeout: span("timeout", self.timeout)?,
             expiration: span("expiration", self.expiration)?,
             timestamp: timestamp
                 .map(|timestamp| values::seconds(timestamp, "timestamp"))
@@ -84,9 +100,6 @@ impl Outgoing<'_> {
             app_id: self.app_id,
             user_id: self.user_id,
             priority: self.priority,
-        };
-        outgoing
-            .message(NAMES)
-            .map_err(|refusal| raised(py, refusal))
+        })
     }
 }

@@ -2,7 +2,7 @@
 //! them, so that no native thread ever waits for the interpreter.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use retryrmq_bindings::{Events, json_rows};
 use crate::{
     logging,
     question::{Answer, Question},
+    wakeups::Wakeups,
 };
 
 /// How often to try a lock that may stay locked forever.
@@ -31,6 +32,8 @@ struct Waiting {
 pub(crate) struct Shared {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// For a fetcher that must not block its thread.
+    wakeups: OnceLock<Wakeups>,
 }
 
 impl Shared {
@@ -38,10 +41,17 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wake(&self) {
+        self.changed.notify_one();
+        if let Some(wakeups) = self.wakeups.get() {
+            wakeups.send();
+        }
+    }
+
     /// Announces that the operation with this ticket is finished.
     pub(crate) fn finished(&self, ticket: u64) {
         self.lock().finished.push(ticket);
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// Adds an event for a listener.
@@ -49,7 +59,7 @@ impl Shared {
         let has_room = self.lock().events.has_room(listener);
         let row = has_room.then(|| json_rows::event(event));
         self.lock().events.put(listener, row);
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// Adds a question for an asker, or `None` if there will be no more.
@@ -60,7 +70,7 @@ impl Shared {
         }
         waiting.asked.push((asker, answer));
         drop(waiting);
-        self.changed.notify_one();
+        self.wake();
     }
 
     /// Announces that there are log lines.
@@ -73,7 +83,7 @@ impl Shared {
                 _ => break,
             }
         }
-        self.changed.notify_one();
+        self.wake();
     }
 }
 
@@ -123,6 +133,9 @@ impl Pump {
         let (finished, (events, missed), asked, ended, lines) = py.detach(|| {
             let mut waiting = self.0.lock();
             loop {
+                if let Some(wakeups) = self.0.wakeups.get() {
+                    wakeups.clear();
+                }
                 let lines = logging::take();
                 let left = deadline.saturating_duration_since(Instant::now());
                 let news = !waiting.finished.is_empty()
@@ -162,6 +175,15 @@ impl Pump {
         Ok(Some((finished, events.into(), asked, lines, missed)))
     }
 
+    /// A file descriptor that is readable when there may be news, until they are fetched. It belongs to the pump.
+    fn wakeups(&self) -> PyResult<i32> {
+        if self.0.wakeups.get().is_none() {
+            // Another thread may have set it meanwhile, which is as good.
+            let _ = self.0.wakeups.set(Wakeups::new()?);
+        }
+        Ok(self.0.wakeups.get().map_or(-1, Wakeups::readable))
+    }
+
     /// Wakes everyone who waits for news.
     fn end(&self) {
         let unasked = {
@@ -171,5 +193,6 @@ impl Pump {
         };
         drop(unasked); // outside the lock: the drop wakes whoever waits for the answers
         self.0.changed.notify_all();
+        self.0.wake();
     }
 }

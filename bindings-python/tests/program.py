@@ -28,10 +28,25 @@ class Program:
     """A Python program of ours, line by line."""
 
     def __init__(
-        self, source: str, broker: Broker, queue: str, url: str | None = None, stdin: int | None = None
+        self,
+        source: str,
+        broker: Broker,
+        queue: str,
+        url: str | None = None,
+        stdin: int | None = None,
+        first: str = "",
     ) -> None:
+        """``first`` runs before everything that ``source`` finds imported."""
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-c", PRELUDE + textwrap.dedent(source), url or broker.url, queue],
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-c",
+                first + PRELUDE + textwrap.dedent(source),
+                url or broker.url,
+                queue,
+            ],
             stdin=stdin,
             stdout=subprocess.PIPE,
             text=True,

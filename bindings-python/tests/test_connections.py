@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -497,3 +498,23 @@ def test_a_password_in_a_file_is_read_at_every_connection(broker: Broker, proxy:
         secret.write_text("new\n")
         proxy.cut()
         eventually("it is back", lambda: client.reconnects >= 2 and client.healthy())
+
+
+def test_publishing_waits_for_a_connection_as_long_as_it_is_told(broker: Broker) -> None:
+    port, queue = free_port(), broker.queue()
+    way = Proxy(broker.url, port)
+    with retryrmq.connect_blocking(way.url) as client:
+        with pytest.raises(retryrmq.InvalidOptionError, match="`timeout` must be longer than 0"):
+            client.publish(queue, "never", timeout=timedelta())
+        way.close()
+        eventually("the client knows", client.trouble)
+        with pytest.raises(retryrmq.BrokerTimeoutError, match="within its timeout of 300ms: there is no connection"):
+            client.publish(queue, "lost", timeout="300ms")
+        assert client.trouble()
+        # Longer than without a timeout.
+        back = threading.Timer(7, lambda: later.append(Proxy(broker.url, port)))
+        later: list[Proxy] = []
+        back.start()
+        client.publish(queue, "late", timeout="2m", mandatory=False)
+    back.join()
+    later[0].close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import retryrmq
 from conftest import Broker, eventually, soon
-from retryrmq import _lines, _pump
+from retryrmq import _lines, _logs, _pump
 
 
 class Handler(logging.Handler):
@@ -197,3 +198,94 @@ def test_what_one_is_told_badly_keeps_nothing_from_the_others(caplog: pytest.Log
 
     asyncio.run(main())
     eventually("it is logged", lambda: "news were lost" in caplog.text)
+
+
+def test_records_have_what_they_are_about_as_attributes(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+
+    @app.consume(queue, **FAILS)
+    async def handle(msg: retryrmq.Message) -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        async with app:
+            await app.publish(queue, "7", message_id="order\n7", headers={"x-retry-count": "many"})
+            await soon("it is parked", lambda: app.stats()[queue].parked == 1)
+
+    def found(name: str, containing: str) -> list[dict[str, Any]]:
+        records = [vars(it) for it in caplog.records if it.name == name and containing in it.getMessage()]
+        return [it for it in records if it.get("queue") == queue]
+
+    caplog.set_level(logging.DEBUG, "retryrmq")
+    asyncio.run(main())
+    (failed,) = found("retryrmq.handler", "the trace of")
+    assert (failed["message_id"], failed["attempt"], failed["error_type"]) == ("order\\n7", 1, "ValueError")
+    assert failed["exc_info"][0] is ValueError
+    eventually("the core's line is there", lambda: found("retryrmq.consumer", "a header is not believed"))
+    (header,) = found("retryrmq.consumer", "a header is not believed")
+    assert header["header"] == "x-retry-count"
+    assert f"queue={queue} header=x-retry-count" in header["message"], "the text says the same"
+
+
+def test_a_field_that_a_record_has_already_gets_another_name() -> None:
+    fields = _logs.fields([("name", "a\x1bb"), ("message", "c"), ("attempt", "12"), ("queue", "12"), ("why", None)])
+    assert fields == {"retryrmq_name": "a\\x1bb", "retryrmq_message": "c", "attempt": 12, "queue": "12"}
+    logging.getLogger("retryrmq").info("it can be logged", extra=fields)
+
+
+@pytest.mark.parametrize("kind", ["async", "threads"])
+def test_a_factory_of_records_that_sets_our_fields_costs_no_line(
+    broker: Broker, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.queue()
+    app = retryrmq.App(broker.url)
+    began, go_on = threading.Event(), threading.Event()
+    make = logging.getLogRecordFactory()
+
+    def factory(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make(*args, **options)
+        record.queue, record.count = "theirs", 0
+        return record
+
+    async def on_loop(msg: retryrmq.Message) -> None:
+        if msg.text() == "bad":
+            raise ValueError("no")
+        msg.park("by hand")  # the core warns of those that are not settled
+        began.set()
+        await asyncio.sleep(3600)
+
+    def on_thread(msg: retryrmq.Message) -> None:
+        if msg.text() == "bad":
+            raise ValueError("no")
+        msg.park("by hand")
+        began.set()
+        go_on.wait(60)
+
+    app.consume(queue, drain_timeout="0s", **FAILS)(on_loop if kind == "async" else on_thread)
+
+    async def main() -> None:
+        async with app:
+            await app.publish(queue, "bad")
+            await soon("it is parked", lambda: app.stats()[queue].parked == 1)
+            await app.publish(queue, "outlasts")
+            await soon("it is handled", began.is_set)
+
+    def said(text: str) -> list[dict[str, Any]]:
+        records = [vars(it) for it in caplog.records if text in it.getMessage()]
+        return [it for it in records if it.get("retryrmq_queue") == queue]
+
+    caplog.set_level(logging.DEBUG, "retryrmq")
+    logging.setLogRecordFactory(factory)
+    try:
+        asyncio.run(main())
+        for text in ("consuming ", "the trace of", "outlast `drain_timeout`"):
+            eventually(f"{text} is logged", functools.partial(said, text))
+        eventually("the core's line is logged", lambda: said("parked as exhausted"))
+    finally:
+        logging.setLogRecordFactory(make)
+        go_on.set()
+    (trace,) = said("the trace of")
+    assert (trace["queue"], trace["attempt"], trace["error_type"]) == ("theirs", 1, "ValueError")
+    (left,) = said("outlast `drain_timeout`")
+    assert (left["count"], left["retryrmq_count"]) == (0, 1)

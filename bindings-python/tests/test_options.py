@@ -190,6 +190,7 @@ def test_names_and_addresses() -> None:
         ({"routing_key": 5}, TypeError, "`routing_key`"),
         ({"exchange": 5}, TypeError, "`exchange`"),
         ({"delay": 5}, TypeError, "`delay`"),
+        ({"timeout": "soon"}, ValueError, "`timeout`"),
         ({"expiration": "soon"}, ValueError, "`expiration`"),
         ({"priority": 256}, ValueError, "`priority`"),
         ({"priority": "1"}, TypeError, "`priority`"),

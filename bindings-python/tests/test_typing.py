@@ -113,7 +113,52 @@ def too_few() -> None: ...
 
 
 @app.consume("d")  # WRONG
-def other(msg: int) -> None: ...
+def other(order: int, msg: int) -> None: ...
+
+
+@app.consume("e", invalid_body="retry")
+async def body(order: dict[str, int]) -> None: ...
+
+
+@app.consume("f", invalid_body="drop")  # WRONG
+def both_of_them(orders: list[int], msg: retryrmq.Message) -> None: ...
+
+
+async def around(msg: retryrmq.Message, call_next: retryrmq.CallNext) -> int:
+    await call_next(msg)
+    return 5
+
+
+def stamped(publish: retryrmq.Publishing, call_next: retryrmq.PublishNext) -> None:
+    publish.headers["x-request"] = "7"
+    publish.routing_key = "8"  # WRONG
+    call_next(publish)
+
+
+@app.consume("h", batch=100, batch_wait="50ms")
+async def batches(messages: list[retryrmq.Message]) -> list[Exception | None]:
+    return [None for _ in messages]
+
+
+async def around_batches(messages: list[retryrmq.Message], call_next: retryrmq.BatchCallNext) -> object:
+    return await call_next(messages)
+
+
+def surrounded() -> None:
+    retryrmq.App().consume("i", batch=100, middleware=[around_batches])(batches)
+    retryrmq.App(middleware=[around_batches])  # WRONG
+    retryrmq.App(middleware=[around, retryrmq.DualMiddleware(around, around)], publish_middleware=[stamped])
+    retryrmq.App(middleware=[stamped])  # WRONG
+    retryrmq.App().consume("g", middleware=[around])(body)
+
+
+def bodies(client: retryrmq.Client, blocking: retryrmq.BlockingClient) -> None:
+    client.consume("e", body, dlx=True)
+    client.consume("f", both_of_them)
+    client.consume("d", other)  # WRONG
+    client.consume("g").stats()
+    blocking.consume("f", both_of_them).run()
+    blocking.consume("c", too_few)  # WRONG
 """
 
 WRONG = [number for number, line in enumerate(TYPED.splitlines(), 1) if "WRONG" in line]

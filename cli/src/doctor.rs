@@ -85,6 +85,32 @@ pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fa
     Ok(findings)
 }
 
+/// Logs what harms the messages of `queue`, as [`harm_to`] finds it, where `is_told` says so.
+pub(crate) async fn warn_of_harm(
+    queue: &str,
+    desk: &Desk,
+    mut is_told: impl FnMut(&Finding) -> bool,
+) {
+    match harm_to(queue, desk).await {
+        Ok(findings) => {
+            for finding in findings.iter().filter(|finding| is_told(finding)) {
+                tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
+            }
+        }
+        Err(why) => tracing::warn!("policies were not looked at: {}", why.sentence()),
+    }
+}
+
+/// Logs what deletes messages from the parking queue of `queue`.
+pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &Desk) {
+    let parking = [parking_queue(queue), queue.to_owned()];
+    warn_of_harm(queue, desk, |finding| {
+        finding.code == Code::ParkingLimited
+            && finding.queues.iter().any(|name| parking.contains(name))
+    })
+    .await;
+}
+
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;

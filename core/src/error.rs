@@ -44,7 +44,7 @@ pub enum ErrorKind {
     TlsFailed,
     /// The virtual host does not exist (AMQP 530 while connecting).
     VhostNotFound,
-    /// A queue or exchange does not exist, and this call does not create it (AMQP 404).
+    /// A queue, or an exchange that the strategy needs, does not exist, and this call does not create it (AMQP 404).
     QueueNotFound,
     /// A queue or exchange exists with other arguments (AMQP 406), or is a stream or an auto-delete queue and cannot be used.
     Mismatch,
@@ -53,7 +53,8 @@ pub enum ErrorKind {
     AccessRefused,
     /// This broker or this queue cannot serve the chosen strategy safely. The error message names one that can.
     StrategyRefused,
-    /// No queue takes a message with this exchange and routing key (AMQP `basic.return`). It was not stored.
+    /// No queue takes a message with this exchange and routing key (AMQP `basic.return`), or there is no such exchange (AMQP 404). It was
+    /// not stored.
     Unroutable,
     /// The broker rejected a publish (AMQP `basic.nack`). Try again after a pause.
     NotConfirmed,

@@ -24,10 +24,14 @@ pub use client::{Client, ClientOptions, QueueTotals, runtime};
 pub use connection::{
     Address, Addresses, Credentials, Login, Server, permission_for, permission_pattern,
 };
+pub use consumer::contract;
+#[cfg(feature = "tower")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
+pub use consumer::service;
 pub use consumer::{
-    Attempt, Consumer, Decision, Delivery, Failed, IntoOutcome, Judge, Message, Messages, Pause,
-    Retrier, Running, Signal, Simulation, Step, Subscription, Token, Trial, defer, fatal, park,
-    retry_after,
+    Attempt, Consumer, Decision, Delivery, Failed, FromMessage, IntoOutcome, IntoOutcomes,
+    InvalidBody, Json, Judge, Message, Messages, Pause, Retrier, Running, Signal, Simulation, Step,
+    Subscription, Token, Trial, defer, extract, fatal, park, retry_after, undecodable,
 };
 #[doc(hidden)]
 pub use consumer::{Follows, Sentence};
@@ -50,8 +54,8 @@ pub use telemetry::log_buffer;
 pub use telemetry::{Event, Facts, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, Status, Strategy, WorkQueue, clock_queue, parking_queue, unreadable_queue,
-    waiting_queue, work_queue_of,
+    QueueType, Status, Strategy, WorkQueue, clock_queue, dropped_queue, parking_queue,
+    unreadable_queue, waiting_queue, work_queue_of,
 };
 pub use unreadable::{Unreadable, UnreadableMessage};
 pub use waiting::{Look, Rung, Swept, Waiter, Waiting};

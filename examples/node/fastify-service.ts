@@ -1,8 +1,8 @@
-// A web service that publishes and consumes. The consumers live as long as the service: when it is stopped, handlers
-// finish and everything is settled.
+// A web service that publishes and consumes. Consumers start last and drain first: a handler may use everything that the
+// service has.
 
 import fastify from 'fastify'
-import { connect } from 'retryrmq'
+import { connect, type Consumer } from 'retryrmq'
 
 interface Email {
   to: string
@@ -14,16 +14,14 @@ const rmq = await connect()
 // Without this, a client that keeps its connection would keep the service.
 const app = fastify({ forceCloseConnections: true })
 
-const retry = 'exponential(500ms, max=1m, retries=8)'
-const emails = await rmq.consume({ queue, dlx: true, retry, fatal: SyntaxError }, async (msg) => {
-  const email = msg.json<Email>()
-  if (msg.attempt === 1) throw new Error('the mail server is restarting')
-  console.log(`sent to ${email.to}, attempt ${msg.attempt}`)
-})
-
 app.post<{ Body: Email }>('/emails', async (request, reply) => {
-  // Answers when the broker has confirmed: from then on the broker is responsible for the message.
-  await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json' })
+  try {
+    // Answers when the broker has confirmed: from then on the broker is responsible for the message.
+    await rmq.publish(queue, JSON.stringify(request.body), { contentType: 'application/json' })
+  } catch (error) {
+    console.error(error) // not for the client: it names the broker
+    return reply.code(503).send({ error: 'try again later' })
+  }
   return reply.code(202).send({ accepted: request.body.to })
 })
 
@@ -31,16 +29,23 @@ app.get('/metrics', async (_, reply) => {
   return reply.type('application/openmetrics-text; version=1.0.0; charset=utf-8').send(rmq.metricsText())
 })
 
-// Whether it is ready: why not, if it is not. For liveness ask something else.
+// Whether it is ready. For liveness ask something else. Why it is not is in the log.
 app.get('/health', async (_, reply) => {
-  const trouble = rmq.trouble()
-  return reply.code(trouble === null ? 200 : 503).send(trouble ?? 'fine')
+  return rmq.healthy() ? 'fine' : reply.code(503).send('not connected to the broker')
 })
 
 // First the handlers drain, while open requests are still answered. Then Fastify closes its connections, and then the
 // client closes.
-app.addHook('preClose', () => emails.close())
+let emails: Consumer | undefined
+app.addHook('preClose', () => emails?.close())
 app.addHook('onClose', () => rmq.close())
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void app.close())
 
 console.log(`listening on ${await app.listen({ port: Number(process.env.PORT ?? 0) })}`)
+
+const retry = 'exponential(500ms, max=1m, retries=8)'
+emails = await rmq.consume({ queue, dlx: true, retry, fatal: SyntaxError }, async (msg) => {
+  const email = msg.json<Email>()
+  if (msg.attempt === 1) throw new Error('the mail server is restarting')
+  console.log(`sent to ${email.to}, attempt ${msg.attempt}`)
+})

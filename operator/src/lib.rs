@@ -7,6 +7,7 @@ pub mod decoding;
 pub mod dlx_policy;
 pub mod doctor;
 pub mod glob;
+pub mod http_server;
 pub mod management;
 pub mod note;
 pub mod other_libraries;

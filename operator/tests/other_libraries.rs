@@ -464,6 +464,137 @@ fn celery_as_the_library_writes_it() {
     );
 }
 
+/// The body of a replay whose counter begins again.
+fn recounted(letter: &DeadLetter) -> &str {
+    match &letter.replay {
+        Replay::Recounted(body) => std::str::from_utf8(body).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn dramatiq_as_the_library_writes_it() {
+    let fixture = Fixture::named("dramatiq-charge");
+    let letter = fixture.read();
+    assert_eq!(
+        (letter.library, &letter.source, letter.attempts),
+        (Library::Dramatiq, &queue("shop"), Some(2))
+    );
+    assert_eq!(
+        (&*letter.error, &*letter.error_type),
+        ("no such customer: 7", "tasks.NoSuchCustomer")
+    );
+    assert!(letter.stack.as_ref().unwrap().contains("in charge"));
+    assert_eq!(
+        (&letter.message_type, &letter.reason),
+        (&text("charge"), &text("rejected"))
+    );
+    let body = fixture.json["body"].as_str().unwrap();
+    assert_eq!(
+        recounted(&letter),
+        body.replace("\"retries\":1", "\"retries\":0")
+    );
+
+    let letter = Fixture::named("dramatiq-ship").read();
+    assert_eq!((letter.attempts, &*letter.error_type), (Some(1), ""));
+    assert!(
+        letter.error.contains("actor ship was rejected"),
+        "{}",
+        letter.error
+    );
+    assert!(without(&letter).is_empty(), "it has no counter");
+}
+
+#[test]
+fn dramatiq_arguments_that_are_named_like_its_counter_stay() {
+    let mut fixture = Fixture::named("dramatiq-charge");
+    let body = fixture.json["body"].as_str().unwrap();
+    let kwargs = r#""kwargs":{"retries":5,"text":"\"retries\":1"}"#;
+    fixture.json["body"] = body.replace(r#""kwargs":{"amount":12}"#, kwargs).into();
+    let letter = fixture.read();
+    let replayed = recounted(&letter);
+    assert!(
+        replayed.contains(kwargs) && replayed.contains(r#""options":{"retries":0,"#),
+        "{replayed}"
+    );
+}
+
+#[test]
+fn dramatiq_exceptions_may_have_lines_that_are_indented() {
+    let mut fixture = Fixture::named("dramatiq-charge");
+    let mut body: serde_json::Value =
+        serde_json::from_str(fixture.json["body"].as_str().unwrap()).unwrap();
+    body["options"]["traceback"] = "Traceback (most recent call last):\n  File \"worker.py\", line 7, in charge\n    check(order)\n\
+        pydantic_core.ValidationError: 1 validation error for Order\ncustomer\n  Input should be a number\n    For further information\n"
+        .into();
+    fixture.json["body"] = body.to_string().into();
+    let letter = fixture.read();
+    assert_eq!(letter.error_type, "pydantic_core.ValidationError");
+    assert!(
+        letter
+            .error
+            .starts_with("1 validation error for Order\ncustomer"),
+        "{}",
+        letter.error
+    );
+}
+
+#[test]
+fn taskiq_as_the_library_writes_it() {
+    let fixture = Fixture::named("taskiq");
+    let letter = fixture.read();
+    assert_eq!(
+        (letter.library, &letter.source, letter.attempts),
+        (Library::Taskiq, &queue("taskiq.shop"), Some(2))
+    );
+    assert_eq!(
+        (&letter.message_type, &letter.reason),
+        (&text("shop.charge"), &text("delivery_limit"))
+    );
+    assert!(
+        letter.error.contains("its worker died with it"),
+        "{}",
+        letter.error
+    );
+    let body = fixture.json["body"].as_str().unwrap();
+    assert_eq!(
+        recounted(&letter),
+        body.replace(r#""_retries": "1""#, r#""_retries": "0""#)
+    );
+}
+
+#[test]
+fn watermill_as_the_library_writes_it() {
+    let letter = Fixture::named("watermill").read();
+    assert_eq!(
+        (letter.library, &*letter.error),
+        (Library::Watermill, "no such customer: 7")
+    );
+    let Source::Unknown(hint) = &letter.source else {
+        panic!("watermill-amqp cannot take a replay")
+    };
+    assert!(hint.contains("`watermill.orders`"), "{hint}");
+    assert_eq!(letter.message_type, text("OrderPlaced"));
+    let without = without(&letter);
+    assert_eq!(without.len(), 4, "{without:?}");
+    assert!(without.iter().all(|name| name.contains("poisoned")));
+}
+
+#[test]
+fn moleculer_as_the_library_writes_it() {
+    let letter = Fixture::named("moleculer").read();
+    assert_eq!(
+        (letter.library, &letter.source),
+        (Library::Moleculer, &queue("billing.order.placed"))
+    );
+    assert!(
+        letter.error.contains("channel order.placed"),
+        "{}",
+        letter.error
+    );
+    assert_eq!(without(&letter).len(), 2);
+}
+
 #[test]
 fn the_broker_says_where_it_was_refused_and_not_where_it_waited() {
     let letter = Fixture::named("x-death").read();
@@ -553,6 +684,9 @@ fn any_name() -> impl Strategy<Value = String> {
         "spring-queue",
         "celery-rejected",
         "symfony",
+        "watermill",
+        "moleculer",
+        "taskiq",
         "x-death",
     ];
     let mut names: Vec<String> = fixtures
@@ -588,7 +722,13 @@ proptest! {
 
     #[test]
     fn any_change_to_an_envelope_is_read_within_bounds(
-        name in prop::sample::select(vec!["easynetq-newtonsoft", "easynetq-systemtextjson", "symfony-php"]),
+        name in prop::sample::select(vec![
+            "easynetq-newtonsoft",
+            "easynetq-systemtextjson",
+            "symfony-php",
+            "dramatiq-charge",
+            "taskiq",
+        ]),
         cut in 0usize..3_000,
         at in 0usize..3_000,
         bytes in prop::collection::vec(any::<u8>(), 0..6),
@@ -598,7 +738,7 @@ proptest! {
         let at = at % body.len();
         body.splice(at..at, bytes);
         body.truncate(body.len() - cut % 40);
-        let headers = Headers::new();
+        let headers = Fixture::named(name).headers;
         let letter = Letter { queue: "q", headers: &headers, kind: None, body: &body, died_at_home: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);

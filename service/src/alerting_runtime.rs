@@ -1,6 +1,7 @@
 //! The alerts and the watch of a running service: begun as the policy file says, and begun anew when it says something else.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     future::pending,
     path::PathBuf,
@@ -99,6 +100,29 @@ impl Running {
         self.with(|handle| handle.silence(silence)).unwrap_or_else(|| {
             Err("there is nothing to silence: the policy file has no [alerts], so nobody is told of anything".to_owned())
         })
+    }
+
+    /// Resolves the incident of a group.
+    ///
+    /// # Errors
+    /// A sentence: alerts are off, or what [`Handle::resolve`] says.
+    pub(crate) fn close_incident(&self, group: &str) -> Result<(), String> {
+        self.with(|handle| handle.resolve(group))
+            .unwrap_or_else(|| {
+                Err("there is no incident to close: the policy file has no [alerts]".to_owned())
+            })
+    }
+
+    /// The incidents that are open, where this replica speaks.
+    pub(crate) fn incidents(&self) -> Vec<alerts::GroupView> {
+        let mut groups = self.with(Handle::groups).unwrap_or_default();
+        groups.retain(|group| group.page.is_some());
+        groups
+    }
+
+    /// The queues for which something is parked, where the watch sees all of them.
+    pub(crate) fn parked(&self) -> Option<BTreeMap<String, u64>> {
+        self.lock().as_ref()?.watch.as_ref()?.parked()
     }
 
     /// The silences that hold, where this replica speaks.

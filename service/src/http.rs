@@ -2,19 +2,16 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use axum::{Router, extract::State, http::StatusCode, http::header::CONTENT_TYPE, routing::get};
 use tokio::net::TcpListener;
 
+use retryrmq_operator::http_server;
+
 use crate::{
-    Health, Metrics, http_server,
+    Health, Metrics,
     web::{self, Page},
 };
 
-/// As Prometheus wants it named.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// What the pages read.
-#[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) health: Health,
     pub(crate) metrics: Arc<Metrics>,
@@ -27,31 +24,21 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(listener: TcpListener, desk: Desk, page: Option<Page>) {
-    let mut pages = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(desk);
+    let Desk { health, metrics } = desk;
+    let is_ready = {
+        let health = health.clone();
+        move || health.ready()
+    };
+    let text = move || {
+        let own = metrics.text(health.ready().is_ok());
+        match health.client() {
+            Some(client) => format!("{own}{}", client.metrics_text()),
+            None => format!("{own}# EOF\n"),
+        }
+    };
+    let mut pages = http_server::probes(is_ready, text);
     if let Some(page) = page {
         pages = pages.merge(web::routes(page));
     }
     http_server::serve(listener, pages).await;
-}
-
-async fn ready(State(desk): State<Desk>) -> (StatusCode, String) {
-    match desk.health.ready() {
-        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-    }
-}
-
-async fn metrics(
-    State(desk): State<Desk>,
-) -> ([(axum::http::HeaderName, &'static str); 1], String) {
-    let own = desk.metrics.text(desk.health.ready().is_ok());
-    let text = match desk.health.client() {
-        Some(client) => format!("{own}{}", client.metrics_text()),
-        None => format!("{own}# EOF\n"),
-    };
-    ([(CONTENT_TYPE, OPENMETRICS)], text)
 }

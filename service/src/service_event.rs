@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::memory_budget::Reserved;
@@ -137,6 +138,18 @@ pub struct Trouble {
     pub kind: &'static str,
     /// One sentence for a person.
     pub text: String,
-    /// Whether it is over.
-    pub resolved: bool,
+    /// Whether it has begun, lasts, or is over.
+    pub state: TroubleState,
+}
+
+/// How far a trouble is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TroubleState {
+    /// It was seen now, or is seen still.
+    Begun,
+    /// It is not known when it began, nor whether people were told: an incident of it stays open, and none is opened.
+    Lasting,
+    /// It was seen to be over.
+    Over,
 }

@@ -43,8 +43,24 @@ report() { # SECONDS
         printf '%-24s %-8s %8s %14s  %s\n' "$(basename "$file" .result)" "$result" "$wall" "$cpu" "${why:-}"
     done < <(ls -tr "$logs"/*.result)
     printf '%-24s %-8s %8s\n\n' all "$( ((failed)) && echo FAILED || echo ok)" "$seconds"
+    local broken=()
+    mapfile -t broken < <(grep -l '^FAILED' "$logs"/*.result | sed 's/result$/log/' | xargs -r ls 2>/dev/null)
+    ((!${#broken[@]})) || failures "${broken[@]}"
     counted "$logs"/*.log
     return "$failed"
+}
+
+# The names of the tests that failed, and why: a log that is cut says at its end what matters.
+failures() { # LOG…
+    awk '
+        FNR == 1 { part = FILENAME; sub(/.*\//, "", part); sub(/\.log$/, "", part); left = 0 }
+        function say(line) { print "FAILED  " part ": " line }
+        left > 0 { if (/^stack backtrace:|^note: / || !NF) left = 0; else { print "            " substr($0, 1, 300); left-- } }
+        /^test .* \.\.\. FAILED$/ { say($2) }
+        /^thread .* panicked at / { print "        " substr($0, 1, 300); left = 8 }
+        /^not ok [0-9]+ - / || /^ *--- FAIL: / || /^(FAILED|ERROR) [^ ]+::/ { sub(/^ */, ""); say(substr($0, 1, 300)) }
+    ' "$@"
+    echo
 }
 
 # How many tests ran, by the closing lines of libtest, pytest, node and go test.

@@ -42,6 +42,13 @@ PEERS = {
         Peer("delayed-retry", "RabbitMQ 4.3's delayed retry (pika)"),
         Peer("celery-defaults", "Celery, as it comes", sends=True, exchange=("work", "work")),
         Peer("celery", "Celery, durable", sends=True, exchange=("work", "#"), waiting=r"^celery_delayed_\d+$"),
+        Peer(
+            "celery-retryrmq",
+            "Celery, with retryrmq",
+            sends=True,
+            exchange=("work", "work"),
+            waiting=r"^work\.retry\.\d+$",
+        ),
         Peer("dramatiq", "Dramatiq", sends=True, exchange=None, waiting=r"^work\.DQ$"),
         Peer("rascal", "Rascal, republish", concurrency=5),
         Peer("nestjs", "NestJS microservice", concurrency=5, pattern="order"),

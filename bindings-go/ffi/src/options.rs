@@ -16,6 +16,8 @@ use crate::{
 pub struct Shape {
     /// How many handlers run at a time.
     pub concurrency: u32,
+    /// How many messages a handler gets at most; none for single messages.
+    pub batch: Option<u32>,
     /// How long one of them may take, in nanoseconds.
     pub handler_timeout: Option<u64>,
     /// How long the end waits for those that run, in nanoseconds.
@@ -49,6 +51,10 @@ impl Options {
     pub fn shape(&self) -> Shape {
         Shape {
             concurrency: u32::try_from(self.consumer.handlers()).unwrap_or(u32::MAX),
+            batch: self
+                .consumer
+                .batch_size()
+                .map(|size| u32::try_from(size).unwrap_or(u32::MAX)),
             handler_timeout: self.consumer.limit().map(nanoseconds),
             drain_timeout: nanoseconds(self.consumer.last_call()),
             has_rules: self.has_rules,
@@ -106,6 +112,11 @@ pub enum Ending {
         /// For how long.
         delay: u64,
     },
+    /// Parked, because its body is not what the handler reads.
+    Undecodable {
+        /// What is wrong with it.
+        failure: Failed,
+    },
 }
 
 impl Ending {
@@ -116,6 +127,7 @@ impl Ending {
             Self::Retry { failure, delay } => (Ended::Retry, failure.into(), delay),
             Self::Park { failure } => (Ended::Park, failure.into(), None),
             Self::Fatal { failure } => (Ended::Fatal, failure.into(), None),
+            Self::Undecodable { failure } => (Ended::Undecodable, failure.into(), None),
             Self::Defer { delay } => (Ended::Defer, Failure::default(), Some(delay)),
         };
         // Only a deferral without a delay would be refused, and here each has one.

@@ -18,6 +18,8 @@ pub struct Outgoing {
     pub headers: Option<Wire>,
     /// Delivers it later.
     pub delay: Option<u64>,
+    /// How long publishing takes at most.
+    pub timeout: Option<u64>,
     /// Whether it is an error when no queue takes it.
     pub mandatory: bool,
     /// Whether it survives a restart of the broker.
@@ -55,6 +57,7 @@ impl Outgoing {
             body: body.0,
             headers: headers.map(|headers| read_table(headers)).transpose()?,
             delay: self.delay.map(Duration::from_nanos),
+            timeout: self.timeout.map(Duration::from_nanos),
             mandatory: self.mandatory,
             persistent: self.persistent,
             message_id: self.message_id,

@@ -95,7 +95,12 @@ impl Subscription {
         let taken = Taken::new(batch.iter().map(|delivery| delivery.token), |tokens| {
             self.inner.give_back(tokens);
         });
-        let are_quick = self.size().took(batch.len(), Instant::now());
+        // One handler gets all messages of a batch.
+        let handlers = match self.inner.batch_size() {
+            Some(_) => batch.len().min(1),
+            None => batch.len(),
+        };
+        let are_quick = self.size().took(handlers, Instant::now());
         let mut wire = message::batch(&batch, |message| self.inner.may_park(message));
         if !batch.is_empty() {
             wire.0.push(are_quick.into());

@@ -22,6 +22,8 @@ type Options struct {
 	object
 	// Concurrency is how many handlers run at a time.
 	Concurrency int
+	// Batch is how many messages a handler gets at most; 0 for single messages.
+	Batch int
 	// HandlerTimeout is how long one of them may take, in nanoseconds; 0 for any time.
 	HandlerTimeout uint64
 	// DrainTimeout is how long the end waits for those that run, in nanoseconds.
@@ -47,6 +49,8 @@ func NewOptions(given Given) (*Options, error) {
 	if err == nil {
 		r := NewReader(shape)
 		options.Concurrency = int(r.Uint32())
+		batch, _ := r.OptionalUint32()
+		options.Batch = int(batch)
 		options.HandlerTimeout, _ = r.OptionalUint64()
 		options.DrainTimeout = r.Uint64()
 		options.HasRules = r.Bool()
@@ -98,7 +102,7 @@ type Outgoing struct {
 	Exchange, RoutingKey  string
 	Body                  []byte
 	Headers               []byte // as AMQP writes them
-	Delay                 *uint64
+	Delay, Timeout        *uint64
 	Mandatory, Persistent bool
 	MessageID             string
 	ContentType           string
@@ -120,6 +124,7 @@ func (o *Outgoing) envelope() []byte {
 		w.Bytes(o.Headers)
 	}
 	Optional(&w, o.Delay, w.Uint64)
+	Optional(&w, o.Timeout, w.Uint64)
 	w.Bool(o.Mandatory)
 	w.Bool(o.Persistent)
 	w.OptionalString(o.MessageID)

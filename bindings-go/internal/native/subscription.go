@@ -64,6 +64,7 @@ const (
 	Park
 	Fatal
 	Defer
+	Undecodable
 )
 
 func (e *Ending) bytes() []byte {

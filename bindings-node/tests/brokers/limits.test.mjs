@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 
-import { fixed } from 'retryrmq'
+import { fixed, park, setLogger } from 'retryrmq'
 
 import { client, deferred, program, queue, test, until } from './broker.mjs'
 
@@ -72,6 +72,42 @@ test('a handler that waits for close() is given up on at drainTimeout', async (t
   await consumer.closed
   assert.equal(consumer.stats().acked, 0)
 })
+
+const block = (ms) => {
+  for (const end = performance.now() + ms; performance.now() < end; );
+}
+
+for (const [how, handler] of [
+  ['at once', () => block(400)],
+  ['after an await', async () => {
+    await null
+    block(400)
+  }],
+  ['and throws', async () => {
+    await new Promise(setImmediate)
+    block(400)
+    throw park('no')
+  }],
+]) {
+  test(`a handler that blocks the event loop past its time limit has failed (${how})`, async (t) => {
+    const [rmq, orders] = [await client(t), await queue(t)]
+    const [warned, retried] = [[], []]
+    setLogger({ error() {}, warn: (text) => warned.push(text), info() {}, debug() {} })
+    t.after(() => setLogger(false))
+    const options = { queue: orders, dlx: true, retry: fixed('10m'), handlerTimeout: 200 }
+    const consumer = await rmq.consume(options, handler)
+    consumer.on('retried', ({ error }) => retried.push(error))
+    await rmq.publish(orders, 'x', { messageId: 'm1' })
+    await until('the attempt has ended', () => {
+      const { acked, parked } = consumer.stats()
+      return acked + parked + retried.length > 0
+    })
+    assert.deepEqual(retried, ['the handler took longer than 200ms'])
+    assert.deepEqual([consumer.stats().acked, consumer.stats().failed], [0, 1])
+    const blocked = warned.filter((text) => text.includes(`${orders}: the event loop was blocked for `))
+    assert.match(blocked.join(), /handler timeout of 200ms of attempt 1 of message m1 had passed: .* worker thread$/)
+  })
+}
 
 for (const how of ['close', 'stop']) {
   test(`no time limit keeps a process alive after ${how}()`, async (t) => {

@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict'
 
-import { fixed } from 'retryrmq'
+import { connect, fixed } from 'retryrmq'
 
 import { client, deferred, queue, test, until } from './broker.mjs'
+import { at, proxy } from './ways.mjs'
 
 test('a message that no queue takes is refused, unless it is not mandatory', async (t) => {
   const rmq = await client(t)
@@ -14,6 +15,12 @@ test('a message that no queue takes is refused, unless it is not mandatory', asy
     message: /there is no queue `node-nobody-has-this`/,
   })
   await rmq.publish('node-nobody-has-this', 'x', { mandatory: false })
+  // The broker closes the channel for this one.
+  await assert.rejects(rmq.publish('orders', 'x', { exchange: 'node-nobody-has-this' }), {
+    name: 'UnroutableError',
+    code: 'unroutable',
+    message: /node-nobody-has-this/,
+  })
 })
 
 test('bad input rejects, and nothing throws at the call', async (t) => {
@@ -26,6 +33,28 @@ test('bad input rejects, and nothing throws at the call', async (t) => {
   await assert.rejects(rmq.consume({ queue: 'q', prefetch: 0 }, () => {}), RangeError)
   await assert.rejects(rmq.run('SIGTERM'), /`signals` must be an array/)
   for (const name of ['SIGFOO', 'SIGKILL', 9]) await assert.rejects(rmq.run([name]), RangeError)
+})
+
+test('a timeout and a signal end the wait, and a longer timeout waits longer', async (t) => {
+  const [way, orders] = [await proxy(t), await queue(t)]
+  const rmq = await connect(at(way.place))
+  t.after(() => rmq.close())
+  await assert.rejects(rmq.publish(orders, 'x', { signal: AbortSignal.abort(new Error('too late')) }), /too late/)
+  await assert.rejects(rmq.publish(orders, 'x', { signal: {} }), /`signal` must be an AbortSignal/)
+  way.close()
+  await until('the client knows', () => !rmq.healthy())
+  await assert.rejects(rmq.publish(orders, 'x', { timeout: 300 }), {
+    name: 'BrokerTimeoutError',
+    message: /within its timeout of 300ms: there is no connection/,
+  })
+  const gone = new AbortController()
+  const waits = rmq.publish(orders, 'x', { timeout: '2m', signal: gone.signal })
+  gone.abort()
+  await assert.rejects(waits, { name: 'AbortError' })
+  const late = rmq.publish(orders, 'late', { timeout: '2m' })
+  // Longer than without a timeout.
+  setTimeout(() => void proxy(t, Number(way.place.split(':')[1])), 7_000)
+  await late
 })
 
 test('many at once arrive in their order, also a large one and a late one', async (t) => {

@@ -20,14 +20,26 @@ import {
   retryAfter,
   rule,
   setLogger,
+  typed,
+  undecodable,
+  type BatchHandler,
+  type BatchOptions,
   type ConsumerOptions,
   type Credentials,
   type ErrorCode,
   type Event,
   type Handler,
   type Login,
+  type Middleware,
+  type PublishMiddleware,
   type Stats,
 } from 'retryrmq'
+import { metrics, trace } from '@opentelemetry/api'
+import pino from 'pino'
+import * as v from 'valibot'
+import winston from 'winston'
+import * as z from 'zod'
+import { OpenTelemetry } from 'retryrmq/opentelemetry'
 import { liveObjects, simulate, type Simulated } from 'retryrmq/testing'
 
 abstract class Base extends Error {}
@@ -86,6 +98,26 @@ export const pattern: ConsumerOptions = { queue: 'orders', rules: [/late/] }
 // @ts-expect-error conditions alone are no rule
 export const conditions: ConsumerOptions = { queue: 'orders', rules: [{ error: 'x' }] }
 
+/** An option that is `undefined` is one that is not given, also with `exactOptionalPropertyTypes`. */
+export const unset = (retries?: number, signal?: AbortSignal, replyTo?: string): unknown[] => [
+  { queue: 'orders', retry: signal && 'fixed(1s)', prefetch: retries, onEvent: undefined, signal } satisfies ConsumerOptions,
+  exponential('1s', { retries }),
+  rule({ error: Base, routingKey: replyTo }, 'fixed(1s)'),
+  connect(undefined, { appVersion: replyTo, signal }),
+  { user: 'x', password: 'y', expiresIn: retries } satisfies Login,
+  (rmq: Client) => rmq.publish('orders', 'x', { replyTo, priority: retries }),
+]
+
+export const bodies: Handler = (msg) => {
+  msg.json() satisfies unknown
+  msg.json<string>() satisfies string
+  // @ts-expect-error the variable does not choose the type
+  const text: string = msg.json()
+  // @ts-expect-error nor does a parameter
+  Number.parseInt(msg.json())
+  return text
+}
+
 /** What is given, and never made. */
 export const makers = (): unknown[] => [
   // @ts-expect-error by connect()
@@ -100,6 +132,45 @@ export const makers = (): unknown[] => [
   new ParkedMessages(),
   // @ts-expect-error by its loop
   new ParkedMessage(),
+]
+
+const timed: Middleware = async (msg, next, { signal }) => {
+  signal.throwIfAborted()
+  msg.attempt.toFixed()
+  const value: unknown = await next()
+  return value ?? next(msg)
+}
+const stamped: PublishMiddleware = async (publish, next) => {
+  publish.headers['x-request-id'] = publish.routingKey
+  publish.messageId = `${publish.exchange} ${publish.messageId}`
+  // @ts-expect-error the body is as it was given
+  publish.body = ''
+  await next(publish)
+}
+const telemetry = new OpenTelemetry({ tracerProvider: trace.getTracerProvider(), meterProvider: metrics.getMeterProvider() })
+export const around = (): unknown[] => [
+  connect(undefined, { middleware: [telemetry.consume], publishMiddleware: [telemetry.publish] }),
+  connect(undefined, { middleware: [timed], publishMiddleware: [stamped] }),
+  { queue: 'orders', middleware: [timed, (_, next) => next()] } satisfies ConsumerOptions,
+  // @ts-expect-error a list
+  { queue: 'orders', middleware: timed } satisfies ConsumerOptions,
+  // @ts-expect-error the two kinds are not the same
+  connect(undefined, { publishMiddleware: [timed] }),
+]
+
+const Order = z.object({ id: z.string().transform(Number), note: z.string().optional() })
+export const validated: Handler[] = [
+  typed(Order, async (order, msg, { signal }) => {
+    order satisfies { id: number; note?: string | undefined }
+    if (signal.aborted) throw undecodable(msg.text())
+    // @ts-expect-error an order has no total
+    void order.total
+  }),
+  typed(v.object({ id: v.number() }), ({ id }) => id.toFixed(), { invalidBody: 'retry' }),
+  // @ts-expect-error there is no such choice
+  typed(Order, () => {}, { invalidBody: 'drop' }),
+  // @ts-expect-error a type is no schema
+  typed({} as { id: number }, () => {}),
 ]
 
 const login: Login = { user: 'x', password: 'y', expiresIn: '5m' }
@@ -120,12 +191,27 @@ export async function use(): Promise<Stats> {
   const several: readonly string[] = ['amqp://one', 'amqp://two']
   const other: Client = await connect(several, { wait: true, endWhenRefused: true, credentials: async () => login })
   type Order = { id: number }
-  const typed: Handler<Order> = (msg) => void (msg.json().id satisfies number)
+  const own: Handler<Order> = (msg) => void (msg.json().id satisfies number)
   await other.consume<Order>({ queue: 'orders' }, (msg) => void (msg.json().id satisfies number))
   // @ts-expect-error an order has an id and nothing else
   await other.consume<Order>({ queue: 'orders' }, (msg) => void msg.json().total)
-  await other.consume(options, typed)
-  await simulate(options, typed, ['{"id":7}'])
+  await other.consume(options, own)
+  await other.consume(options, typed(v.string(), (name) => name.length))
+  await simulate(options, own, ['{"id":7}'])
+  await other.consume<Order>({ queue: 'orders', batch: 100, batchWait: '1s' }, async (messages, { signal }) => {
+    signal.throwIfAborted()
+    return Promise.allSettled(messages.map((msg) => msg.json().id satisfies number))
+  })
+  const all: BatchHandler = (messages) => messages.map((msg) => (msg.attempt > 3 ? park('no') : undefined))
+  const batches: BatchOptions = { queue: 'orders', batch: 100 }
+  await other.consume(batches, telemetry.batch(all))
+  await simulate(batches, all, ['x'])
+  // @ts-expect-error a handler of batches needs them
+  await other.consume({ queue: 'orders' }, all)
+  // @ts-expect-error a handler of single messages
+  await other.consume(batches, handler)
+  // @ts-expect-error middleware is around single messages
+  await other.consume({ queue: 'orders', batch: 2, middleware: [timed] }, all)
   if (!other.healthy()) other.trouble() satisfies string | null
   await rmq.publish('orders', new Uint8Array(2), { headers: { n: 5n, d: new Decimal(1, 2), deep: { list: [null] } } })
   // @ts-expect-error a body is bytes or text
@@ -139,6 +225,13 @@ export async function use(): Promise<Stats> {
   const simulated: Simulated = await simulate(options, handler, ['x', { body: 'y', messageId: '7' }])
   const { clients = 0 } = liveObjects()
   setLogger(console)
+  setLogger(console, { fields: 'last' })
+  setLogger(pino())
+  setLogger(pino(), { fields: 'first' })
+  setLogger(winston.createLogger(), { fields: 'last' })
+  setLogger(false)
+  // @ts-expect-error a place that there is
+  setLogger(console, { fields: 'middle' })
   list(['1s', 5000], { retries: clients + simulated.elapsed })
   return orders.stats()
 }

@@ -17,7 +17,7 @@ test('calls that hang are no more than eight', async () => {
     refuse: (question, why) => refused.push([question, why]),
   }
   let ask
-  own.asks = (asked) => (ask = asked)
+  own.asks = ({ question }) => (ask = question)
   asking(() => new Promise((resolve) => hanging.push(resolve)))
   for (let question = 0; question < 10; question++) ask(question)
   const why = '8 calls of it have not ended; have it give up after 20 seconds'

@@ -160,6 +160,14 @@ test('a handler that takes too long has failed, and is told', async () => {
   assert.equal(aborted, 'TimeoutError')
 })
 
+test('a handler that blocks the event loop for too long has failed', async () => {
+  const handle = async () => {
+    for (const end = performance.now() + 50; performance.now() < end; );
+  }
+  const { attempts, parked } = await simulate({ ...orders, handlerTimeout: 20, retry: 'fixed(1s, retries=0)' }, handle, ['x'])
+  assert.deepEqual([attempts[0].error.name, parked[0].reason], ['TimeoutError', 'exhausted'])
+})
+
 test('a time limit longer than a timer can be is not over at once', async () => {
   const handle = () => new Promise((resolve) => setTimeout(resolve, 30))
   for (const handlerTimeout of [2 ** 31, '720h']) {

@@ -221,6 +221,8 @@ test('properties that cannot work are refused by name', async () => {
   for (const name of ['exchange', 'routingKey']) {
     await bad({ [name]: 'x'.repeat(256) }, (error) => error instanceof RangeError && error.message.startsWith(`\`${name}\``))
   }
+  await bad({ timeout: 0 }, /`timeout` must be longer than 0/)
+  await bad({ timeout: 'soon' }, /`timeout`/)
   await bad({ mandatory: 'no' }, /`mandatory` must be true or false/)
   await bad({ message_id: 'x' }, /no option `message_id`/)
 })

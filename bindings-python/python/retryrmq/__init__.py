@@ -66,8 +66,18 @@ from .events import (
     UnreadableMoved,
 )
 from .login import Credentials, Login
-from .options import ConsumerOptions, Handler, Pause, Strategy, WorkQueue
-from .outcome import Defer, Park, RetryAfter
+from .middleware import (
+    BatchCallNext,
+    BatchMiddleware,
+    CallNext,
+    DualMiddleware,
+    Middleware,
+    Publishing,
+    PublishMiddleware,
+    PublishNext,
+)
+from .options import BodyHandler, ConsumerOptions, Handler, Pause, Strategy, WorkQueue
+from .outcome import Defer, Park, RetryAfter, Undecodable
 from .parking import BlockingParkedMessages, ParkedMessage, ParkedMessages
 from .policy import Policy, Rule, exponential, fixed, linear
 
@@ -80,11 +90,15 @@ __all__ = [
     "AlreadyHandled",
     "App",
     "AuthenticationFailedError",
+    "BatchCallNext",
+    "BatchMiddleware",
     "BlockingClient",
     "BlockingConsumer",
     "BlockingParkedMessages",
+    "BodyHandler",
     "BrokerError",
     "BrokerTimeoutError",
+    "CallNext",
     "Client",
     "ClosedError",
     "ConnectionLostError",
@@ -96,6 +110,7 @@ __all__ = [
     "Deferred",
     "Detoured",
     "Disconnected",
+    "DualMiddleware",
     "Duration",
     "Event",
     "ForkedError",
@@ -109,6 +124,7 @@ __all__ = [
     "Login",
     "LoginRefused",
     "Message",
+    "Middleware",
     "MismatchError",
     "NotConfirmedError",
     "Park",
@@ -119,7 +135,10 @@ __all__ = [
     "Paused",
     "Policy",
     "PublishFailed",
+    "PublishMiddleware",
+    "PublishNext",
     "PublishOptions",
+    "Publishing",
     "QueueNotFoundError",
     "Reconnected",
     "Rejected",
@@ -135,6 +154,7 @@ __all__ = [
     "StrategyRefusedError",
     "TlsFailedError",
     "TooLargeError",
+    "Undecodable",
     "UnreachableError",
     "UnreadableMoved",
     "UnroutableError",

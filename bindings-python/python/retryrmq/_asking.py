@@ -14,11 +14,12 @@ from typing import Any
 
 from . import _lines
 from ._attempts import is_ctrl_c
+from ._callables import is_async
 from ._duration import seconds
+from ._greenlets import is_of_others
 from ._native import Question
 from .errors import ClosedError, RetryRmqError
 from .login import Credentials, login_of
-from .options import is_async
 from .outcome import described, trace_of
 
 #: How many abandoned calls may hang before no more are started.
@@ -120,7 +121,7 @@ class Asker:
         except BaseException as error:
             self._fail(call, error)
             self._gone(call)
-            if is_ctrl_c(error):
+            if is_ctrl_c(error) and not is_of_others(error):
                 raise
         else:
             self._gone(call)

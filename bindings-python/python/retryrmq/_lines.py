@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from . import _logs
@@ -30,6 +31,7 @@ class _Line(NamedTuple):
     text: str
     args: tuple[object, ...]
     exc_info: Any
+    fields: Mapping[str, object] | None
 
 
 class Lines:
@@ -45,13 +47,21 @@ class Lines:
         #: Whether it is writing a line.
         self._writing = False
 
-    def write(self, logger: str, level: int, text: str, *args: object, exc_info: Any = None) -> None:
+    def write(
+        self,
+        logger: str,
+        level: int,
+        text: str,
+        *args: object,
+        exc_info: Any = None,
+        fields: Mapping[str, object] | None = None,
+    ) -> None:
         """Adds a line. Never waits and never raises."""
         with self._changed:
             if len(self._waiting) >= MOST:
                 self._dropped += 1
             else:
-                self._waiting.append(_Line(logger, level, text, args, exc_info))
+                self._waiting.append(_Line(logger, level, text, args, exc_info, fields))
                 self._changed.notify_all()
             begin, self._busy = not self._busy, True
         if begin:
@@ -95,31 +105,44 @@ class Lines:
             if not dropped:
                 return
             self._dropped, self._said_at = 0, now
-        _write(
-            "retryrmq", logging.WARNING, "%d lines of the log were dropped: its handlers are too slow", (dropped,), None
-        )
+        said = "%d lines of the log were dropped: its handlers are too slow"
+        _write("retryrmq", logging.WARNING, said, (dropped,), None, {"dropped": dropped})
 
 
-def _write(logger: str, level: int, text: str, args: tuple[object, ...], exc_info: Any) -> None:
+def _write(
+    logger: str, level: int, text: str, args: tuple[object, ...], exc_info: Any, fields: Mapping[str, object] | None
+) -> None:
     # Filters and handlers may raise anything, also a SystemExit; the next line must still be written.
     with contextlib.suppress(BaseException):
-        _logs.logger(logger).log(level, text, *args, exc_info=exc_info)
+        _logs.log(_logs.logger(logger), level, text, *args, exc_info=exc_info, fields=fields)
     with contextlib.suppress(BaseException):
         _logs.follow_levels()
 
 
-_ours = Lines()
-#: Like :meth:`Lines.write`, for this process.
-write = _ours.write
-#: Like :meth:`Lines.wait`, for this process.
-wait = _ours.wait
+#: Made when it is needed: gevent and eventlet replace locks, and may do so after this module was imported.
+_ours: dict[int, Lines] = {}
 
 
-def _after_fork() -> None:
-    global _ours, write, wait
-    _ours = Lines()
-    write, wait = _ours.write, _ours.wait
+def _of_this_process() -> Lines:
+    return _ours.get(0) or _ours.setdefault(0, Lines())
+
+
+def write(
+    logger: str,
+    level: int,
+    text: str,
+    *args: object,
+    exc_info: Any = None,
+    fields: Mapping[str, object] | None = None,
+) -> None:
+    """Like :meth:`Lines.write`, for this process."""
+    _of_this_process().write(logger, level, text, *args, exc_info=exc_info, fields=fields)
+
+
+def wait(seconds: float) -> None:
+    """Like :meth:`Lines.wait`, for this process."""
+    _of_this_process().wait(seconds)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_ours.clear)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from . import _lines, _logs, events
+from ._greenlets import is_of_others
 
 logger = _logs.logger("retryrmq")
 
@@ -111,9 +112,10 @@ class ThreadMailbox(Mailbox):
         while (event := self._next(_LINGER)) is not None:
             try:
                 self._listener(event)
-            except BaseException:  # also a SystemExit: the listener still gets the next event
+            except BaseException as error:  # also a SystemExit: the listener still gets the next event
                 with contextlib.suppress(BaseException):  # a log handler may raise
-                    logger.exception("an event listener raised")
+                    if not is_of_others(error):
+                        logger.exception("an event listener raised")
             del event
             self._say_what_was_missed(_PAUSE)
 

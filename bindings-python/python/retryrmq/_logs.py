@@ -1,4 +1,5 @@
-"""Our loggers. Texts that publishers choose (ids, bodies quoted by errors) cannot end a line, or control a terminal."""
+"""Our loggers. Texts that publishers choose (ids, bodies quoted by errors) cannot end a line, or control a terminal. A record also has what it is
+about as attributes, for loggers that write JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import contextlib
 import logging
 import re
 import traceback
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import _native
+from ._native import Message
 
 
 def escaped(text: str) -> str:
@@ -33,6 +36,41 @@ def _traced(part: str) -> str:
     return lines if lines.startswith("\n") else re.sub(r"\n(?=\S)", "\n    ", lines)
 
 
+#: The attributes of every record, which `extra` must not replace.
+_TAKEN = frozenset({"message", "asctime", *vars(logging.makeLogRecord({}))})
+#: The beginning of an attribute whose own name is taken.
+_PREFIX = "retryrmq_"
+#: The fields of the core's lines that are numbers. All others are text, even if a queue is called `7`.
+_NUMBERS = frozenset({"attempt", "channels", "count", "crashes", "dropped", "tasks", "tries"})
+
+
+def fields(given: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """The attributes of a record, for `extra`. Without those that have no value."""
+    return {_attribute(name): _value(name, value) for name, value in given if value is not None}
+
+
+def _attribute(name: str) -> str:
+    return _PREFIX + name if name in _TAKEN else name
+
+
+def _value(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    # A formatter may write it as it is.
+    return int(value) if name in _NUMBERS and value.isdecimal() else escaped(value)
+
+
+def about(message: Message, **more: object) -> dict[str, object]:
+    """The attributes of a record about a message."""
+    own = {"queue": message.queue, "message_id": message.message_id, "attempt": message.attempt}
+    return fields({**own, **more}.items())
+
+
+def about_queue(queue: str, **more: object) -> dict[str, object]:
+    """The attributes of a record about a consumer."""
+    return fields({"queue": queue, **more}.items())
+
+
 class _Escaping(logging.Filter):
     """Changes our records before any handler sees them."""
 
@@ -55,6 +93,38 @@ def logger(name: str) -> logging.Logger:
     found = logging.getLogger(name)
     found.addFilter(_ESCAPING)  # it is added only once
     return found
+
+
+def log(
+    logger: logging.Logger,
+    level: int,
+    text: str,
+    *args: object,
+    exc_info: Any = None,
+    fields: Mapping[str, object] | None = None,
+) -> None:
+    """Logs a line with these attributes. Never raises an ``Exception``, whatever factories, filters and handlers do."""
+    extra = dict(fields or ())
+    with contextlib.suppress(Exception):
+        while True:
+            try:
+                logger.log(level, text, *args, exc_info=exc_info, extra=extra, stacklevel=2)
+                return
+            except KeyError as error:
+                taken = _taken_by_factory(error, extra)
+                if taken is None:
+                    raise
+            value = extra.pop(taken)
+            if not taken.startswith(_PREFIX):
+                extra[_PREFIX + taken] = value
+
+
+def _taken_by_factory(error: KeyError, extra: Mapping[str, object]) -> str | None:
+    """The attribute that an application's factory of records has set, too: `logging` refuses to replace it."""
+    said = str(error.args[0]) if error.args else ""
+    if not said.startswith("Attempt to overwrite"):
+        return None
+    return next((name for name in extra if repr(name) in said), None)
 
 
 #: The loggers whose levels decide. The core has lines for other loggers below the first one, but few.

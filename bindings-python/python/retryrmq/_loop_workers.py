@@ -5,15 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from . import _returned
-from ._attempts import FAULT_PAUSE, GRACE, failed, is_ctrl_c, logger, outlasted, return_the_unstarted, timed_out, within
+from . import _lines, _logs, _native, _returned
+from ._attempts import (
+    BLOCKED,
+    FAULT_PAUSE,
+    GRACE,
+    Turn,
+    failed,
+    is_ctrl_c,
+    logger,
+    outlasted,
+    place_of,
+    return_the_unstarted,
+    timed_out,
+)
 from ._native import Message, Operation, Subscription
 from ._pump import Pump
+from ._unawaited import Mark, within
 from .errors import ClosedError
 from .options import Plan
 
@@ -79,14 +94,19 @@ class LoopWorkers:
     """
 
     def __init__(self, plan: Plan, subscription: Subscription, pump: Pump, unstarted: deque[Message]) -> None:
-        assert plan.handler is not None
+        assert plan.call is not None
         self._plan = plan
-        self._handler = cast("Callable[[Message], Awaitable[Any]]", plan.handler)
+        self._handler = cast("Callable[[Message], Awaitable[Any]]", plan.call)
         self._subscription = subscription
         self._pump = pump
         self._limit = plan.native.handler_timeout
         self._most = plan.native.concurrency
         self._loop = asyncio.get_running_loop()
+        #: The attempts with a time limit. Whoever removes one, its task or `look`, ends it.
+        self._turns: dict[_Worker, Turn] = {}
+        self._thread = threading.get_ident()
+        #: Whether it was said that something blocks the event loop. No attempt begins before it goes on.
+        self._blocked = False
         self._context = contextvars.copy_context()
         self._batches = subscription.batches()
         #: Whose handler tells how many messages to take.
@@ -108,6 +128,8 @@ class LoopWorkers:
 
     def start(self) -> None:
         self._spawn()
+        if self._limit is not None:
+            self._pump.watch(self, self._limit)
 
     def close(self) -> None:
         """Takes no more messages; running handlers may finish."""
@@ -159,9 +181,9 @@ class LoopWorkers:
             self._cancel(asyncio.current_task())
             left = await self._left(GRACE)
             if left:
-                logger.error(
-                    "%s: %d handlers would not be cancelled; they are left behind", self._plan.queue, len(left)
-                )
+                said = "%s: %d handlers would not be cancelled; they are left behind"
+                fields = _logs.about_queue(self._plan.queue, count=len(left))
+                _logs.log(logger, logging.ERROR, said, self._plan.queue, len(left), fields=fields)
         elif left:
             await self._left(GRACE)
 
@@ -194,6 +216,7 @@ class LoopWorkers:
             held = []
             for task in cast("list[_Worker]", list(self._tasks)):
                 message, task.message = task.message, None
+                self._turns.pop(task, None)
                 if message is not None:
                     held.append(message)
             if held:
@@ -215,17 +238,21 @@ class LoopWorkers:
     def _gone(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled() and not self._stopped and cast("_Worker", task).from_outside:
-            logger.error(
+            _logs.log(
+                logger,
+                logging.ERROR,
                 "%s: a worker was cancelled from outside, as at the end of an event loop; the consumer ends, and what it holds "
                 "is delivered again",
                 self._plan.queue,
+                fields=_logs.about_queue(self._plan.queue),
             )
             if self._deadline is None:
                 self._broken = "cancelled from outside"
             self.stop()
         elif not task.cancelled() and not isinstance(task.exception(), KeyboardInterrupt | None):
             # Ctrl-C is not logged: the event loop raises it.
-            logger.error("a worker of %s ended", self._plan.queue, exc_info=task.exception())
+            fields, error = _logs.about_queue(self._plan.queue), task.exception()
+            _logs.log(logger, logging.ERROR, "a worker of %s ended", self._plan.queue, exc_info=error, fields=fields)
             self._loop.call_later(FAULT_PAUSE, self._replace)
             return
         self._replace()
@@ -287,11 +314,11 @@ class LoopWorkers:
             if not self._nudged:
                 self._nudged = True
                 self._loop.call_soon(self._nudge)
-            task.mark = object()
-            within.set(task.mark)
+            mark = task.mark = Mark()
+            within.set(mark)
             context = contextvars.copy_context()
             try:
-                await self._attempt(message, task)
+                await self._attempt(message, task, mark)
             finally:
                 if message is self._watched:
                     self._watched = None
@@ -302,13 +329,15 @@ class LoopWorkers:
             if turns % _STRETCH == 0:
                 await asyncio.sleep(0)
 
-    async def _attempt(self, message: Message, task: _Worker) -> None:
+    async def _attempt(self, message: Message, task: _Worker, mark: Mark) -> None:
         task.begin(message)
         if self._limit is None:
             try:
                 result = await self._handler(message)
                 if result is not None:
                     _returned.check(result, is_async=True)
+                if mark.calls:
+                    mark.check(is_async=True)
             except BaseException as error:
                 if self._is_torn_down(task):
                     return
@@ -322,19 +351,23 @@ class LoopWorkers:
                     self._acked(message)
             return
         late = False
+        turn = mark.turn = self._turns[task] = Turn(message, self._limit)
+        self._blocked = False
 
         def too_late() -> None:
             nonlocal late
             late = True
-            task.message = None
-            timed_out(self._plan, message)
+            self._too_late(task, turn)
             task.cancel()
 
         timer = self._loop.call_later(self._limit, too_late)
         try:
             result = await self._handler(message)
-            if result is not None and not late:
-                _returned.check(result, is_async=True)
+            if not late:
+                if result is not None:
+                    _returned.check(result, is_async=True)
+                if mark.calls:
+                    mark.check(is_async=True)
         except BaseException as error:
             if self._is_torn_down(task):
                 return
@@ -344,15 +377,63 @@ class LoopWorkers:
                 task.uncancel()
             elif self._is_the_end(error, task):
                 raise
-            else:
+            elif self._is_ours(task, turn):
                 task.message = None
                 failed(self._plan, message, error)
         else:
-            if not self._is_torn_down(task) and not late:
+            if not self._is_torn_down(task) and not late and self._is_ours(task, turn):
                 task.message = None
                 self._acked(message)
         finally:
             timer.cancel()
+            self._turns.pop(task, None)
+
+    def _is_ours(self, task: _Worker, turn: Turn) -> bool:
+        """Whether the task ends the attempt: it is in time, and `look` has not ended it just now."""
+        return not self._is_late(task, turn) and self._turns.pop(task, None) is not None
+
+    def _is_late(self, task: _Worker, turn: Turn) -> bool:
+        """Whether the attempt has used up its time, which its timer cannot tell while something blocks the event loop. Then it is a timeout,
+        whatever the handler returns or raises."""
+        if time.monotonic() < turn.deadline:
+            return False
+        self._too_late(task, turn)
+        return True
+
+    def _too_late(self, task: _Worker, turn: Turn) -> None:
+        task.message = None
+        if self._turns.pop(task, None) is not None:  # otherwise `look` has ended it
+            if time.monotonic() - turn.deadline >= BLOCKED:
+                self._say_blocked(turn, None)
+            timed_out(self._plan, turn)
+
+    def look(self) -> None:
+        """Ends the attempts whose time is over although something blocks the event loop. Called on another thread."""
+        if not self._loop.is_running():  # stopped, and perhaps about to be closed: then they have not failed
+            return
+        now = time.monotonic()
+        for task, turn in list(self._turns.items()):
+            if now - turn.deadline >= BLOCKED and self._turns.pop(task, None) is not None:
+                if task.message is turn.message:
+                    task.message = None
+                self._say_blocked(turn, place_of(self._thread))
+                timed_out(self._plan, turn)
+
+    def _say_blocked(self, turn: Turn, place: str | None) -> None:
+        if self._blocked or turn.message._is_settled:
+            return
+        self._blocked = True
+        _lines.write(
+            "retryrmq.handler",
+            logging.WARNING,
+            "%s: the event loop was blocked when the handler timeout of %s of %r had passed: the attempt has failed; move what blocks to a "
+            "thread, for example with `asyncio.to_thread`%s",
+            self._plan.queue,
+            _native.duration_text(cast("float", self._limit)),
+            turn.message,
+            f"; it is in {place}" if place else "",
+            fields=_logs.about(turn.message),
+        )
 
     def _is_torn_down(self, task: _Worker) -> bool:
         """Whether its event loop was closed, and the garbage collector ends the waiting handlers. Their errors then do not end an attempt."""

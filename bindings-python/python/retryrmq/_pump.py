@@ -12,27 +12,33 @@ import logging
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from . import _lines, _logs, _native, events
+from . import _greenlets, _lines, _logs, _native, events
 from ._asking import Asker
 from ._attempts import return_the_unstarted
+from ._greenlets import is_of_others
 from ._listening import Mailbox
 from ._native import Message, Operation, Question, Subscription
+from .errors import RetryRmqError
 
 logger = _logs.logger("retryrmq")
 
 #: How often the event loops of consumers are checked, in seconds.
 _LOOK = 1.0
+#: How long the thread pauses when it could not wait for news, in seconds.
+_PAUSE = 0.05
 #: How long the end of the interpreter waits for listeners, in seconds.
 _PATIENCE = 2.0
 
 
 class _Awaited(NamedTuple):
-    loop: asyncio.AbstractEventLoop
+    #: ``None``: whatever waits is a greenlet of the pump's thread.
+    loop: asyncio.AbstractEventLoop | None
     done: Callable[[Operation], None]
     operation: Operation
     #: Called on this thread if the loop was closed first.
@@ -44,6 +50,13 @@ class Workers(Protocol):
 
     def let_go(self) -> None:
         """The event loop was closed: what its handlers hold goes back to its queue."""
+
+
+class Watched(Protocol):
+    """Handlers with a time limit on an event loop."""
+
+    def look(self) -> None:
+        """Ends the attempts whose time is over although something blocks the event loop."""
 
 
 class _Home(NamedTuple):
@@ -63,6 +76,16 @@ class Pump:
 
     def __init__(self) -> None:
         self.native = _native.Pump()
+        #: Where threads are greenlets: how the pump's own greenlet waits.
+        self._wait_readable = _greenlets.wait_readable()
+        #: What it waits for.
+        self._readable = -1 if self._wait_readable is None else self._wakeups()
+        #: News for greenlets, until they are passed on.
+        self._fetched: deque[Any] = deque()
+        #: Whether the thread has ended, or could not be started.
+        self._over = False
+        self._pid = os.getpid()
+        self._native_thread = threading.get_native_id()
         self._tickets = itertools.count(1)
         self._awaited: dict[int, _Awaited] = {}
         self._mailboxes: dict[int, Mailbox] = {}
@@ -71,12 +94,74 @@ class Pump:
         #: Mailboxes that end with an operation, by its ticket.
         self._last_of: dict[int, int] = {}
         self._homes: dict[int, _Home] = {}
+        #: Handlers with a time limit, and how often to look at them, in seconds.
+        self._watched: dict[int, tuple[weakref.ref[Watched], float]] = {}
+        self._looked_at = 0.0
         #: The functions that give credentials, as long as they can be asked.
         self._askers: dict[int, Asker] = {}
         #: Subscriptions that must end before the interpreter does, with the messages of each that no handler has begun.
         self.running: weakref.WeakKeyDictionary[Subscription, weakref.ref[deque[Message]]] = weakref.WeakKeyDictionary()
         self._thread = threading.Thread(target=self._run, name="retryrmq-news", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError):  # the machine has no more threads
+            self._over = True
+            raise
+
+    def _wakeups(self) -> int:
+        try:
+            return self.native.wakeups()
+        except OSError as error:
+            if os.name != "posix":
+                raise RetryRmqError(
+                    "gevent and eventlet are supported on POSIX systems alone, such as Linux and macOS"
+                ) from error
+            raise RetryRmqError(f"there is nothing that greenlets can wait for: {error}") from error
+
+    @property
+    def is_of_greenlets(self) -> bool:
+        """Whether its thread is a greenlet, as those that it works for."""
+        return self._wait_readable is not None
+
+    def wait(self, operation: Operation, seconds: float | None = None, *, only_here: bool = False) -> Any:
+        """Waits on this thread for an operation. Returns its answer or raises its error; returns ``None`` after ``seconds``.
+
+        A greenlet waits without holding up the others. If its wait is interrupted, the operation goes on, unless it is awaited ``only_here``.
+        """
+        if not self._is_here() or operation.done():
+            return operation.wait(seconds)
+        done, ticket = threading.Event(), next(self._tickets)
+        self._awaited[ticket] = _Awaited(None, lambda _: done.set(), operation, lambda: None)
+        try:
+            operation.notify(self.native, ticket)
+            if not done.wait(seconds):
+                return None
+        except BaseException:
+            if only_here:
+                operation.give_up()
+            raise
+        finally:
+            self._awaited.pop(ticket, None)
+        # Otherwise something has ended the pump.
+        return operation.result() if operation.done() else operation.wait(seconds)
+
+    def _is_here(self) -> bool:
+        """Whether the caller is a greenlet that the pump can wake."""
+        # A native thread that is not the pump's, such as one of gevent's thread pool, is blocked, as by everything that is called there.
+        here = self.is_of_greenlets and threading.get_native_id() == self._native_thread and os.getpid() == self._pid
+        # Not whether the thread is alive: while one greenlet starts it, others may wait for it already.
+        return here and not self._over
+
+    def take(self, source: Callable[[], list[Message]], subscription: Subscription) -> list[Message]:
+        """Messages for a greenlet: waits until there are some. Empty if no more will come, or if another one took them."""
+        time.sleep(0)  # the others, if messages come faster than they are handled
+        found = source()
+        if not found and self.wait(subscription.ready(), only_here=True):
+            found = source()
+        return found
 
     def when_done(
         self,
@@ -140,6 +225,26 @@ class Pump:
                 threads.append(home.thread)
         return any(thread.is_alive() and not thread.daemon and thread not in own for thread in threads)
 
+    def watch(self, workers: Watched, limit: float) -> None:
+        """Looks at handlers with this time limit, in seconds, as long as they live."""
+        self._watched[next(self._tickets)] = weakref.ref(workers), max(0.05, min(_LOOK / 4, limit / 4))
+
+    def _look_at_limits(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < self._step():
+            return
+        self._looked_at = now
+        for number, (ref, _) in list(self._watched.items()):
+            workers = ref()
+            if workers is None:
+                del self._watched[number]
+            else:
+                _surely(workers.look)
+
+    def _step(self) -> float:
+        """How long to wait until the next look at limits or event loops."""
+        return min([_LOOK, *(step for _, step in list(self._watched.values()))])
+
     def _look_at_homes(self) -> None:
         for number, home in list(self._homes.items()):
             loop, subscription = home.loop(), home.subscription()
@@ -156,6 +261,7 @@ class Pump:
                     logging.WARNING,
                     "%s: the event loop was closed before the consumer; its messages are delivered again",
                     home.queue,
+                    fields=_logs.about_queue(home.queue),
                 )
             del self._homes[number]
 
@@ -195,46 +301,104 @@ class Pump:
         self._last_of[ticket] = number
         end.notify(self.native, ticket)
 
+    def _news(self) -> Any:
+        """Waits for news, for at most a while. ``None`` after the end."""
+        if self._wait_readable is None:
+            return self.native.news(self._step())
+        # Greenlets live on in a forked child. There the native half's locks may be locked forever, and its news are the parent's.
+        if os.getpid() != self._pid:
+            return None
+        news = self._fetch()
+        if news is None or any(news):
+            return news
+        self._fetched.clear()
+        try:
+            self._wait_readable(self._readable, self._step())
+        except Exception:  # whatever the library has against it, there may be news
+            time.sleep(_PAUSE)
+        return self._fetch() if os.getpid() == self._pid else None
+
+    def _fetch(self) -> Any:
+        if not self._fetched:
+            # Not by an assignment: Ctrl-C may come between it and the call, whose news would be lost.
+            self._fetched.extend(map(self.native.news, (0.0,)))
+        return self._fetched[0]
+
     def _run(self) -> None:
-        while True:
-            news = self.native.news(_LOOK)
-            if news is None:
-                return
-            _surely(self._look_at_homes)
-            _surely(self._look_at_askers)
-            # In a separate call: variables of this loop would keep objects alive until the next news.
-            _surely(self._handle, *news)
-            del news
+        try:
+            while self._goes_on():
+                pass
+        finally:
+            self._over = True
+            if sys.exc_info()[0] is not None:  # somebody has killed this greenlet
+                for awaited in list(self._awaited.values()):
+                    if awaited.loop is None:
+                        awaited.done(awaited.operation)
+
+    def _goes_on(self) -> bool:
+        """Passes news on. Returns whether it was interrupted before the end."""
+        try:
+            while True:
+                try:
+                    news = self._news()
+                except Exception as error:  # as for want of memory
+                    _lines.write("retryrmq", logging.ERROR, "no news could be fetched", exc_info=error)
+                    time.sleep(_LOOK)
+                    continue
+                if news is None:
+                    return False
+                _surely(self._look_at_homes)
+                _surely(self._look_at_askers)
+                _surely(self._look_at_limits)
+                # In a separate call: variables of this loop would keep objects alive until the next news.
+                _surely(self._handle, *news)
+                self._fetched.clear()
+                del news
+        except KeyboardInterrupt as error:
+            if not is_of_others(error):
+                raise
+        return True
 
     def _handle(
         self,
         finished: list[int],
         told: list[tuple[int, str]],
         asked: list[tuple[int, Question | None]],
-        lines: list[tuple[str, int, str]],
+        lines: list[tuple[str, int, str, list[tuple[str, str]]]],
         missed: int,
     ) -> None:
         # Before the ends of operations: a listener must have all events of a consumer before its end is known.
         for number, row in told:
-            self._tell(number, row)
+            _surely(self._tell, number, row)
         for number, question in asked:
             _surely(self._ask, number, question)
-        for loop, all_awaited in self._awaited_by_loop(finished).items():
-            _surely(_finish_on, loop, all_awaited)
-        for module, level, text in lines:
-            _lines.write(f"retryrmq.{module}" if module else "retryrmq", level, "%s", text)
+        _surely(self._pass_on, finished)
+        for line in lines:
+            _surely(self._write, *line)
         if missed:
             _lines.write("retryrmq", logging.WARNING, "%d events were dropped: their listeners are too slow", missed)
 
-    def _awaited_by_loop(self, finished: list[int]) -> dict[asyncio.AbstractEventLoop, list[_Awaited]]:
-        loops: dict[asyncio.AbstractEventLoop, list[_Awaited]] = {}
+    def _write(self, module: str, level: int, text: str, fields: list[tuple[str, str]]) -> None:
+        logger = f"retryrmq.{module}" if module else "retryrmq"
+        _lines.write(logger, level, "%s", text, fields=_logs.fields(fields) if fields else None)
+
+    def _pass_on(self, finished: list[int]) -> None:
+        for loop, all_awaited in self._awaited_by_loop(finished).items():
+            _surely(_finish, all_awaited) if loop is None else _surely(_finish_on, loop, all_awaited)
+        # Last, because all of this is done again if Ctrl-C interrupts it.
+        for ticket in finished:
+            self._awaited.pop(ticket, None)
+            self._last_of.pop(ticket, None)
+
+    def _awaited_by_loop(self, finished: list[int]) -> dict[asyncio.AbstractEventLoop | None, deque[_Awaited]]:
+        loops: dict[asyncio.AbstractEventLoop | None, deque[_Awaited]] = {}
         for ticket in finished:
             if ticket in self._last_of:
-                self.unlisten(self._last_of.pop(ticket))
+                self.unlisten(self._last_of[ticket])
                 continue
-            awaited = self._awaited.pop(ticket, None)
+            awaited = self._awaited.get(ticket)
             if awaited is not None:
-                loops.setdefault(awaited.loop, []).append(awaited)
+                loops.setdefault(awaited.loop, deque()).append(awaited)
         return loops
 
     def _tell(self, number: int, row: str) -> None:
@@ -248,7 +412,7 @@ class Pump:
             event = events.made(name, facts)
             if event is not None:
                 mailbox.put(event)
-        except BaseException as error:  # this thread must go on, or nothing would ever be answered again
+        except Exception as error:
             _lines.write("retryrmq", logging.ERROR, "the event %r could not be decoded", name, exc_info=error)
 
     def _end_now(self, subscription: Subscription) -> None:
@@ -274,7 +438,7 @@ class Pump:
         for subscription in left:
             with contextlib.suppress(Exception):
                 # Longer than the three seconds that copies on their way get.
-                subscription.wait_closed().wait(5.0)
+                self.wait(subscription.wait_closed(), 5.0)
 
     def end(self) -> None:
         """Ends everything that still runs, so that no native object is in use when the interpreter ends."""
@@ -295,14 +459,18 @@ class Pump:
 
 
 def _surely(step: Callable[..., None], *args: Any) -> None:
-    """Runs a step. The thread goes on whatever the step raises, or nothing would ever be answered again."""
-    try:
-        step(*args)
-    except BaseException as error:
-        _lines.write("retryrmq", logging.ERROR, "news were lost; this is a bug of retryrmq", exc_info=error)
+    """Runs a step. The thread goes on whatever the step raises, or nothing would ever be answered again. If Ctrl-C interrupts it, it is run again."""
+    while True:
+        try:
+            step(*args)
+        except BaseException as error:
+            if is_of_others(error):
+                continue
+            _lines.write("retryrmq", logging.ERROR, "news were lost; this is a bug of retryrmq", exc_info=error)
+        return
 
 
-def _finish_on(loop: asyncio.AbstractEventLoop, all_awaited: list[_Awaited]) -> None:
+def _finish_on(loop: asyncio.AbstractEventLoop, all_awaited: deque[_Awaited]) -> None:
     try:
         loop.call_soon_threadsafe(_finish, all_awaited)
     except RuntimeError:  # closed
@@ -310,12 +478,11 @@ def _finish_on(loop: asyncio.AbstractEventLoop, all_awaited: list[_Awaited]) -> 
             awaited.lost()
 
 
-def _finish(all_awaited: list[_Awaited]) -> None:
+def _finish(all_awaited: deque[_Awaited]) -> None:
     # Emptied: the thread that fetched the news may keep the list for long.
-    awaited_here = all_awaited[:]
-    all_awaited.clear()
-    for awaited in awaited_here:
-        awaited.done(awaited.operation)
+    while all_awaited:
+        all_awaited[0].done(all_awaited[0].operation)
+        all_awaited.popleft()
 
 
 _pump: Pump | None = None
@@ -328,11 +495,38 @@ def pump() -> Pump:
     found = _pump
     if found is None:
         with _making:
-            found = _pump
+            found, made = _pump, _pump is None
             if found is None:
-                found = _pump = Pump()
+                found = Pump()
+                if not found.is_of_greenlets:
+                    found.start()
+                _pump = found
+        # Without the lock: where threads are greenlets, this lets others run.
+        if made and found.is_of_greenlets:
+            _start(found)
+    elif found.is_of_greenlets != (_greenlets.wait_readable() is not None):
+        raise RetryRmqError(
+            "gevent or eventlet has patched threads after retryrmq was used, whose threads are real ones now; call "
+            "`gevent.monkey.patch_all()` or `eventlet.monkey_patch()` first in your program, at the latest before the first connection"
+        )
     _logs.follow_levels()
     return found
+
+
+def wait(operation: Operation, seconds: float | None = None, *, only_here: bool = False) -> Any:
+    """Like :meth:`Pump.wait`, for whoever needs no pump where threads are threads."""
+    if _greenlets.wait_readable() is None:
+        return operation.wait(seconds)
+    return pump().wait(operation, seconds, only_here=only_here)
+
+
+def _start(made: Pump) -> None:
+    global _pump
+    try:
+        made.start()
+    except (RuntimeError, MemoryError):  # nothing was started: the next call tries again
+        _pump = None
+        raise
 
 
 def _after_fork() -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from typing import Any
 
 from ._message import Settled
-from .outcome import Defer, Park, RetryAfter
+from .outcome import Defer, Park, RetryAfter, Undecodable
 
 #: How many elements of a returned container are checked.
 _MOST = 1_000
@@ -41,36 +41,36 @@ _LAZY = (
 )
 
 
-def check(result: Any, is_async: bool) -> None:
+def check(result: Any, is_async: bool, who: str = "the handler") -> None:
     """Raises if the message must not be acknowledged: for a coroutine that nobody awaits, a generator or a `map` that nobody runs, a function
     that nobody calls, a future that is not done. For a future that is done, its result or error counts. A returned signal counts as raised.
 
-    It looks only at types, because a returned value may be a proxy that raises at every access.
+    ``who`` returned it. It looks only at types, because a returned value may be a proxy that raises at every access.
     """
     kind = type(result)
-    if issubclass(kind, RetryAfter | Park | Defer):
+    if issubclass(kind, RetryAfter | Park | Defer | Undecodable):
         raise result
     if kind in (list, tuple, set, dict):
-        _check_all(kind, result.values() if kind is dict else result, is_async)
+        _check_all(kind, result.values() if kind is dict else result, is_async, who)
     elif hasattr(kind, "_asyncio_future_blocking") or issubclass(kind, concurrent.futures.Future):
-        _check_future(kind, result, is_async)
+        _check_future(kind, result, is_async, who)
     elif is_unawaited(result):
         write = f"`return await {_called(result)}`" if is_async else "`async def` for the handler, and await it"
         _let_go(result)
-        raise TypeError(f"the handler returned {_named(result)}, which nobody awaits; write {write}")
+        raise TypeError(f"{who} returned {_named(result)}, which nobody awaits; write {write}")
     elif issubclass(kind, Generator | AsyncGenerator):
         if not _is_over(result):
             raise TypeError(
-                f"the handler returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "
+                f"{who} returned {_named(result)}, which nobody runs; do the work before returning, in a loop over it "
                 "for example"
             )
     elif issubclass(kind, _LAZY):
         raise TypeError(
-            f"the handler returned {_named(result)}, which does nothing before somebody iterates over it; do the work before "
+            f"{who} returned {_named(result)}, which does nothing before somebody iterates over it; do the work before "
             "returning, in a loop for example"
         )
     elif issubclass(kind, (*_FUNCTIONS, functools.partial)):
-        raise TypeError(f"the handler returned {_named(result)}, which nobody calls; call it before returning")
+        raise TypeError(f"{who} returned {_named(result)}, which nobody calls; call it before returning")
 
 
 def is_unawaited(result: Any) -> bool:
@@ -78,7 +78,7 @@ def is_unawaited(result: Any) -> bool:
     return issubclass(type(result), Awaitable) and type(result) is not Settled and not _is_over(result)
 
 
-def _check_all(kind: type, results: Any, is_async: bool) -> None:
+def _check_all(kind: type, results: Any, is_async: bool, who: str) -> None:
     undone = [result for result in itertools.islice(results, _MOST) if is_unawaited(result) and not _is_done(result)]
     if undone:
         for result in undone:
@@ -87,11 +87,11 @@ def _check_all(kind: type, results: Any, is_async: bool) -> None:
             "`return await asyncio.gather(*…)`" if is_async else "`async def`, and `return await asyncio.gather(*…)`"
         )
         raise TypeError(
-            f"the handler returned a {kind.__name__} with {_named(undone[0])}, which nobody awaits; write {write}"
+            f"{who} returned a {kind.__name__} with {_named(undone[0])}, which nobody awaits; write {write}"
         )
 
 
-def _check_future(kind: type, future: Any, is_async: bool) -> None:
+def _check_future(kind: type, future: Any, is_async: bool, who: str) -> None:
     if future.done():
         future.result()
         return
@@ -99,7 +99,7 @@ def _check_future(kind: type, future: Any, is_async: bool) -> None:
         how = "wait for its `result()`, in an `async def` by `await asyncio.wrap_future(…)`"
     else:
         how = "write `return await …`" if is_async else "write `async def` for the handler, and await it"
-    raise TypeError(f"the handler returned a {kind.__name__} that is not done; {how}")
+    raise TypeError(f"{who} returned a {kind.__name__} that is not done; {how}")
 
 
 def _is_done(result: Any) -> bool:

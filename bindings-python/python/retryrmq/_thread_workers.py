@@ -6,14 +6,19 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import logging
 import threading
 import time
 from collections import deque
 from typing import cast
 
-from . import _returned
-from ._attempts import FAULT_PAUSE, failed, logger, outlasted, return_the_unstarted, timed_out, within
-from ._native import Message, Subscription
+from . import _logs, _returned
+from ._attempts import FAULT_PAUSE, Turn, failed, is_ctrl_c, logger, outlasted, return_the_unstarted, timed_out
+from ._greenlets import is_of_others
+from ._native import Batches, Message, Subscription
+from ._pump import Pump
+from ._unawaited import Mark, within
+from .errors import ForkedError
 from .options import Plan
 
 #: How long a thread waits between two checks for the end.
@@ -35,16 +40,6 @@ async def until_done(future: concurrent.futures.Future[None], seconds: float) ->
         await asyncio.wait_for(done.wait(), seconds)
 
 
-class _Turn:
-    """The current message of a thread, and its deadline."""
-
-    __slots__ = ("deadline", "message")
-
-    def __init__(self, message: Message, limit: float) -> None:
-        self.message = message
-        self.deadline = time.monotonic() + limit
-
-
 class ThreadWorkers:
     """The handlers of one consumer on threads of their own.
 
@@ -52,15 +47,16 @@ class ThreadWorkers:
     place, and the old one ends after its handler.
     """
 
-    def __init__(self, plan: Plan, subscription: Subscription, unstarted: deque[Message]) -> None:
-        assert plan.handler is not None
+    def __init__(self, plan: Plan, subscription: Subscription, pump: Pump, unstarted: deque[Message]) -> None:
+        assert plan.call is not None
         self._plan = plan
-        self._handler = plan.handler
+        self._handler = plan.call
         self._subscription = subscription
+        self._pump = pump
         self._limit = plan.native.handler_timeout
         self._context = contextvars.copy_context()
         #: Whoever removes a turn, its thread or the watch, ends the attempt.
-        self._turns: dict[threading.Thread, _Turn] = {}
+        self._turns: dict[threading.Thread, Turn] = {}
         #: The running threads, and those of them whose handlers are past their timeout.
         self._threads: set[threading.Thread] = set()
         self._stuck: set[threading.Thread] = set()
@@ -71,6 +67,8 @@ class ThreadWorkers:
         #: How many stuck threads were not replaced.
         self._vacant = 0
         self._counting = threading.Lock()
+        #: Of greenlets, the one that waits for messages holds it: all would be woken for each message.
+        self._taking = threading.Lock()
         # Only a single thread without a timeout may take several messages at once.
         alone = plan.native.concurrency == 1 and self._limit is None
         self._most = None if alone else 1
@@ -168,9 +166,16 @@ class ThreadWorkers:
         """Handles messages until the end. Returns whether it came to that."""
         try:
             self._take_and_handle()
-        except BaseException:
+        except ForkedError:  # a greenlet that lives on in a forked child
+            return True
+        except BaseException as error:
+            if is_of_others(error):
+                return self._subscription.is_closing
             with contextlib.suppress(BaseException):
-                logger.exception("a worker of %s failed", self._plan.queue)
+                fields = _logs.about_queue(self._plan.queue)
+                _logs.log(
+                    logger, logging.ERROR, "a worker of %s failed", self._plan.queue, exc_info=error, fields=fields
+                )
             return self._subscription.is_closing
         return True
 
@@ -178,7 +183,7 @@ class ThreadWorkers:
         subscription, batches = self._subscription, self._subscription.batches(self._most)
         self._handle_all([])  # what a fault has left
         while True:
-            batch = batches.take_blocking(_SLICE)
+            batch = self._taken(batches)
             if batch and subscription.is_closing:
                 subscription.give_back(batch)
             elif batch:
@@ -188,6 +193,12 @@ class ThreadWorkers:
                     return
             elif subscription.is_closing:
                 return
+
+    def _taken(self, batches: Batches) -> list[Message]:
+        if not self._pump.is_of_greenlets:
+            return batches.take_blocking(_SLICE)
+        with self._taking:
+            return self._pump.take(lambda: batches.take(True), self._subscription)
 
     def _handle_all(self, batch: list[Message]) -> None:
         self._unstarted.extend(batch)
@@ -207,20 +218,26 @@ class ThreadWorkers:
     def _handle_in_time(self, message: Message, limit: float) -> bool:
         """Handles a message. Returns whether this thread goes on: it was not replaced, or another place is free."""
         me = threading.current_thread()
-        self._turns[me] = _Turn(message, limit)
-        error = self._attempt(message)
+        turn = self._turns[me] = Turn(message, limit)
+        error = self._attempt(message, turn)
         if self._turns.pop(me, None) is None:
+            if error is not None:
+                is_of_others(error)
             with self._counting:
                 wanted = self._vacant > 0
                 if wanted:
                     self._vacant -= 1
                     self._stuck.discard(me)
             return wanted
-        self._end(message, error)
+        if time.monotonic() < turn.deadline or (error is not None and is_ctrl_c(error)):
+            self._end(message, error)
+        else:  # before the watch has seen it
+            timed_out(self._plan, turn)
         return True
 
-    def _attempt(self, message: Message) -> BaseException | None:
-        mark = object()
+    def _attempt(self, message: Message, turn: Turn | None = None) -> BaseException | None:
+        mark = Mark()
+        mark.turn = turn
         self._marks[mark] = message
         try:
             # Each message has its own context, so that variables a handler sets end with it.
@@ -229,6 +246,8 @@ class ThreadWorkers:
             result = context.run(self._handler, message)
             if result is not None:
                 _returned.check(result, is_async=False)
+            if mark.calls:
+                mark.check(is_async=False)
         except BaseException as error:
             return error
         finally:
@@ -239,10 +258,22 @@ class ThreadWorkers:
         # At once, not together with others: the next handler may take long. The core combines acknowledgements itself.
         if error is None:
             self._subscription.ack([message])
+        elif is_of_others(error):
+            self._subscription.give_back([message])
         else:
             failed(self._plan, message, error)
 
     def _watch(self) -> None:
+        while True:
+            try:
+                self._look_at_limits()
+            except KeyboardInterrupt as error:
+                if not is_of_others(error):
+                    raise
+            else:
+                return
+
+    def _look_at_limits(self) -> None:
         step = max(0.01, min(_SLICE, cast("float", self._limit) / 4))
         while not concurrent.futures.wait((self._all_gone,), step).done:
             now = time.monotonic()
@@ -250,7 +281,7 @@ class ThreadWorkers:
                 if now < turn.deadline or self._turns.pop(thread, None) is None:
                     continue
                 self._replace(thread)
-                timed_out(self._plan, turn.message)
+                timed_out(self._plan, turn)
 
     def _replace(self, thread: threading.Thread) -> None:
         """Starts another thread for one that is stuck. If there are too many, its place stays free until one comes back."""
@@ -266,4 +297,6 @@ class ThreadWorkers:
             self._vacant += 1
         self._look_for_the_end()
         with contextlib.suppress(BaseException):
-            logger.error("%s: %d threads are stuck in handlers; no more are started", self._plan.queue, stuck)
+            said = "%s: %d threads are stuck in handlers; no more are started"
+            fields = _logs.about_queue(self._plan.queue, count=stuck)
+            _logs.log(logger, logging.ERROR, said, self._plan.queue, stuck, fields=fields)

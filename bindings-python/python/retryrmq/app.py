@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from . import _logs
 from ._async_only import AsyncOnly
-from ._native import Message, Operation
+from ._greenlets import is_main_thread
+from ._native import Operation
 from ._pump import logger
 from ._typing import Unpack
-from .client import BlockingClient, Client, PublishOptions, QueueType, address, connected
+from ._unawaited import does_nothing_unawaited
+from .client import BlockingClient, Client, PublishOptions, QueueType, address
 from .consumer import Consumer
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .login import Credentials
-from .options import ConsumerOptions, Plan, plan
+from .middleware import Middleware, PublishMiddleware
+from .options import BodyHandler, ConsumerOptions, Handler, Plan, plan
 from .parking import ParkedMessages
 from .record import Stats
 
@@ -30,7 +34,7 @@ _PATIENCE = 5.0
 #: If the event loop has not seen a signal for this many seconds, and another one comes, a handler blocks the loop.
 _HELD_UP = 0.5
 
-_Handler = TypeVar("_Handler", bound=Callable[[Message], Any])
+_Handler = TypeVar("_Handler", bound=Handler | BodyHandler)
 
 #: In the handlers of a simulation: its app, and what that app's client is there. Not an attribute of the app, which may be simulated
 #: several times at once, or run meanwhile.
@@ -68,8 +72,12 @@ class App(AsyncOnly):
         wait: bool = True,
         end_when_refused: bool = False,
         credentials: Credentials | None = None,
+        middleware: Sequence[Middleware] = (),
+        publish_middleware: Sequence[PublishMiddleware] = (),
     ) -> None:
-        self._address = address(url, app_version, queue_type, wait, end_when_refused, credentials)
+        self._address = address(
+            url, app_version, queue_type, wait, end_when_refused, credentials, middleware, publish_middleware
+        )
         self._plans: list[Plan] = []
         self._client: Client | None = None
         #: The connection that is being made, which may take long.
@@ -94,7 +102,8 @@ class App(AsyncOnly):
         """Makes the decorated function the handler of ``queue``.
 
         If the handler returns, the message is acknowledged. If it raises, the message is retried (with ``dlx=True``), or treated as
-        :class:`RetryAfter`, :class:`Park` or :class:`Defer` says. An ``async def`` runs on the event loop, a ``def`` on a thread.
+        :class:`RetryAfter`, :class:`Park`, :class:`Defer` or :class:`Undecodable` says. An ``async def`` runs on the event loop, a ``def``
+        on a thread. If the first parameter is annotated with another type than ``Message``, it gets the body, decoded into this type.
         :class:`ConsumerOptions` lists the options. They are checked at once. Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`,
         :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name that is too long.
         """
@@ -105,7 +114,7 @@ class App(AsyncOnly):
                 raise InvalidTypeError(f"@app.consume decorates a function, not {type(handler).__name__}")
             if any(known.queue == queue for known in self._plans):
                 raise InvalidOptionError(f"this app already has a handler for `queue` {queue!r}")
-            self._plans.append(plan(queue, handler, options))
+            self._plans.append(plan(queue, handler, options, self._address.middleware.around_attempts))
             return handler
 
         return decorate
@@ -128,6 +137,7 @@ class App(AsyncOnly):
         """The connected client for threads, for ``def`` handlers, while the app runs."""
         return self.client.blocking
 
+    @does_nothing_unawaited("app.publish", "app.blocking.publish")
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Like :meth:`Client.publish`, while the app runs."""
         await self.client.publish(routing_key, body, **options)
@@ -175,7 +185,7 @@ class App(AsyncOnly):
         """The client; ``None`` if the app was stopped before it was connected."""
         self._connecting = self._address.begin(asyncio.get_running_loop())
         try:
-            return await connected(self._connecting)
+            return await self._address.connected(self._connecting)
         except ClosedError:
             if self._stopping:
                 return None
@@ -198,7 +208,8 @@ class App(AsyncOnly):
         if self._stopping:  # while it was starting
             consumer._begin_to_close()
         else:
-            logger.info("consuming %s", consumer.queue)
+            fields = _logs.about_queue(consumer.queue)
+            _logs.log(logger, logging.INFO, "consuming %s", consumer.queue, fields=fields)
 
     async def __aexit__(
         self,
@@ -254,6 +265,7 @@ class App(AsyncOnly):
         for consumer in self._consumers:
             consumer.stop()
 
+    @does_nothing_unawaited("app.serve")
     async def serve(self) -> None:
         """Handles messages until it is cancelled or :meth:`stop` is called, then drains. Installs no signal handlers.
 
@@ -262,6 +274,7 @@ class App(AsyncOnly):
         async with self:
             await self.wait_closed()
 
+    @does_nothing_unawaited("app.wait_closed")
     async def wait_closed(self) -> None:
         """Inside ``async with app``: waits until :meth:`stop` was called and every handler is done."""
         await asyncio.gather(*(consumer.wait_closed() for consumer in self._consumers))
@@ -272,8 +285,13 @@ class App(AsyncOnly):
         """Handles messages until SIGINT or SIGTERM, then drains. A second signal stops at once, with ``SystemExit(128 + its number)``.
 
         ``loop_factory`` makes the event loop: ``app.run(loop_factory=uvloop.new_event_loop)``. Raises like :func:`connect` and
-        :meth:`Consumer.start`.
+        :meth:`Consumer.start`, and :class:`InvalidTypeError` on an event loop that is running: await :meth:`serve` there.
         """
+        if is_on_a_loop():
+            raise InvalidTypeError(
+                "`app.run()` runs an event loop of its own, and one is running here; in an `async def` write `await app.serve()`, or "
+                "`async with app:` to do more than consume"
+            )
         loop = (loop_factory or asyncio.new_event_loop)()
         try:
             asyncio.set_event_loop(loop)
@@ -301,6 +319,11 @@ class App(AsyncOnly):
             finally:
                 asyncio.set_event_loop(None)
                 loop.close()
+
+
+def is_on_a_loop() -> bool:
+    """Whether an event loop is running in this thread."""
+    return asyncio._get_running_loop() is not None
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
@@ -342,7 +365,7 @@ def _signals(loop: asyncio.AbstractEventLoop, app: App, serving: asyncio.Task[No
             killed.append(number)
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():
+    if not is_main_thread():
         yield killed
         return
     before = {}

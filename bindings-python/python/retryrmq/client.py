@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar, overload
 
 from . import _native
 from ._asking import Asker
 from ._async_only import AsyncOnly
+from ._callables import is_async
 from ._duration import Duration, seconds
-from ._native import Operation
+from ._native import Message, Operation
 from ._pump import pump
+from ._pump import wait as wait_for
 from ._typing import Unpack
+from ._unawaited import does_nothing_unawaited
 from .consumer import BlockingConsumer, Consumer
 from .errors import InvalidOptionError, InvalidTypeError
 from .login import Credentials, checked_credentials
+from .middleware import (
+    NO_MIDDLEWARE,
+    Middleware,
+    Middlewares,
+    Publishing,
+    PublishMiddleware,
+    around_publish,
+    check_kinds,
+    checked_middlewares,
+)
 from .options import (
+    BodyHandler,
     ConsumerOptions,
     Handler,
     checked_flag,
     checked_text,
     encoded,
-    is_async,
     no_option,
     plan,
     refuse_without_handler,
 )
 from .parking import BlockingParkedMessages, ParkedMessages
+
+#: What a handler takes as the body. It has a bound so that type checkers find mistakes in a `lambda` that takes the message.
+_Body = TypeVar("_Body", bound=object)
 
 #: The type of the waiting and parking queues.
 QueueType = Literal["quorum", "classic"]
@@ -47,6 +64,10 @@ class PublishOptions(TypedDict, total=False):
     #: Delivers the message after this time, at most 365 days. Only through the default exchange, and without ``expiration`` or the headers
     #: ``CC`` and ``BCC``.
     delay: Duration
+    #: How long the call takes at most: it waits that long for a connection, for the end of a memory or disk alarm, and for the confirm. Then it
+    #: raises :class:`BrokerTimeoutError`, and a message that was not sent yet will not be. By default it waits 5 seconds for a connection, and 20
+    #: seconds in an alarm and for the confirm.
+    timeout: Duration
     #: Whether it is an error if no queue takes the message (AMQP ``mandatory``). On by default.
     mandatory: bool
     #: Whether the message survives a restart of the broker (AMQP ``delivery-mode`` 2). On by default.
@@ -87,12 +108,14 @@ _TEXTS = (
 )
 
 
+#: The options that are no properties of a message.
+_FIXED = ("exchange", "delay", "timeout", "mandatory", "persistent")
+_PROPERTIES = PublishOptions.__optional_keys__ - {*_FIXED, "headers"}
+
+
 def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, Any]:
     """A message for the native half; raises naming the option that cannot work."""
-    known = PublishOptions.__optional_keys__
-    unknown = options.keys() - known
-    if unknown:
-        raise no_option(min(unknown), sorted(known))
+    _check_known(options, PublishOptions.__optional_keys__)
     checked_text("routing_key", routing_key)
     if isinstance(body, str):
         body = encoded("body", body)
@@ -116,7 +139,7 @@ def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, 
     for name in ("mandatory", "persistent"):
         if not isinstance(message[name], bool):
             raise InvalidTypeError(f"`{name}` must be True or False, not {type(message[name]).__name__}")
-    for name in ("delay", "expiration"):
+    for name in ("delay", "timeout", "expiration"):
         if name in message:
             message[name] = seconds(message[name], name)
     if "priority" in message:
@@ -134,11 +157,52 @@ def outgoing(routing_key: str, body: Any, options: PublishOptions) -> dict[str, 
     return message
 
 
+def _check_known(given: Mapping[str, Any], known: Collection[str]) -> None:
+    unknown = given.keys() - known
+    if unknown:
+        raise no_option(min(unknown), sorted(known))
+
+
+def _publishing(message: Mapping[str, Any], options: PublishOptions) -> Publishing:
+    """A message for publish middleware. Its options are checked already."""
+    given = {name: value for name, value in options.items() if value is not None}
+    fixed = {name: given.pop(name) for name in _FIXED if name in given}
+    return Publishing(message["routing_key"], message["body"], fixed, given)
+
+
+def _changed(publishing: Publishing) -> dict[str, Any]:
+    """The message that middleware has made of it, for the native half; raises naming the property that cannot work."""
+    _check_known(publishing.properties, _PROPERTIES)
+    options: Any = {**publishing._fixed, **publishing.properties, "headers": publishing.headers or None}
+    return outgoing(publishing.routing_key, publishing.body, options)
+
+
+async def _sent(native: _native.Client, publishing: Publishing) -> None:
+    await pump().answer(native.publish(_changed(publishing)))
+
+
+def _send(native: _native.Client, publishing: Publishing) -> None:
+    wait_for(native.publish(_changed(publishing)))
+
+
 class _Connected:
     """What both kinds of clients share."""
 
-    def __init__(self, native: _native.Client) -> None:
+    #: How a message is published, with middleware around it. Made when it is needed, because the middleware may be for the other kind of
+    #: client over the same connections.
+    _publish_through: Callable[[Publishing], Any] | None = None
+
+    def __init__(self, native: _native.Client, middleware: Middlewares = NO_MIDDLEWARE) -> None:
         self._native = native
+        self._middleware = middleware
+
+    def _through(
+        self, send: Callable[[_native.Client, Publishing], Any], asynchronous: bool
+    ) -> Callable[[Publishing], Any]:
+        if self._publish_through is None:
+            send_here = functools.partial(send, self._native)
+            self._publish_through = around_publish(send_here, self._middleware.around_publishes, asynchronous)
+        return self._publish_through
 
     @property
     def server(self) -> dict[str, str]:
@@ -151,11 +215,14 @@ class _Connected:
         return self._native.reconnects
 
     def healthy(self) -> bool:
-        """Whether both connections are open, the consuming and the publishing one. For a health check; nothing is sent to the broker."""
+        """Whether both connections are open, the consuming and the publishing one, and the broker reads what is published.
+
+        For a health check; nothing is sent to the broker. During a memory or disk alarm it is ``False`` once something was published.
+        """
         return self.trouble() is None
 
     def trouble(self) -> str | None:
-        """Why a connection is not open: the error of the last attempt to reconnect. ``None`` if both are open."""
+        """Why the client is not healthy: the error of the last attempt to reconnect, or that the broker reads nothing. ``None`` if it is."""
         return self._native.trouble()
 
     def metrics_text(self) -> str:
@@ -176,6 +243,7 @@ class Client(_Connected, AsyncOnly):
     It holds two connections, and reconnects each in the background when it is lost.
     """
 
+    @does_nothing_unawaited("client.publish", "client.blocking.publish")
     async def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Publishes a message and waits until the broker has confirmed it (publisher confirms).
 
@@ -187,18 +255,32 @@ class Client(_Connected, AsyncOnly):
 
         Messages without a delay are sent in the order of the calls, even if the calls overlap.
         """
-        operation = self._native.publish(outgoing(routing_key, body, options))
-        await pump().answer(operation)
+        message = outgoing(routing_key, body, options)
+        if self._middleware.around_publishes:
+            await self._through(_sent, asynchronous=True)(_publishing(message, options))
+        else:
+            await pump().answer(self._native.publish(message))
 
-    def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer:
+    @overload
+    def consume(self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]) -> Consumer: ...
+    @overload
+    def consume(
+        self, queue: str, handler: Callable[[Any, Message], Any], **options: Unpack[ConsumerOptions]
+    ) -> Consumer: ...
+    @overload
+    def consume(self, queue: str, handler: Callable[[_Body], Any], **options: Unpack[ConsumerOptions]) -> Consumer: ...
+    def consume(
+        self, queue: str, handler: Handler | BodyHandler | None = None, **options: Unpack[ConsumerOptions]
+    ) -> Consumer:
         """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
 
         Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`, :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name
-        that is too long.
+        that is too long. A handler whose first parameter is annotated with another type than ``Message`` gets the body, decoded into it;
+        see :data:`BodyHandler`.
         """
         if handler is None:
             refuse_without_handler(options)
-        return Consumer(self._native, plan(queue, handler, options))
+        return Consumer(self._native, plan(queue, handler, options, self._middleware.around_attempts))
 
     def parked(self, queue: str) -> ParkedMessages:
         """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``async with``."""
@@ -207,8 +289,9 @@ class Client(_Connected, AsyncOnly):
     @property
     def blocking(self) -> BlockingClient:
         """A client for threads, over the same connections."""
-        return BlockingClient(self._native)
+        return BlockingClient(self._native, self._middleware)
 
+    @does_nothing_unawaited("client.close", "client.blocking.close")
     async def close(self) -> None:
         """Closes both connections. Close the consumers first, so that they drain: unsettled messages of open consumers are requeued.
 
@@ -231,21 +314,38 @@ class BlockingClient(_Connected):
 
     def publish(self, routing_key: str, body: bytes | str, **options: Unpack[PublishOptions]) -> None:
         """Like :meth:`Client.publish`."""
-        self._native.publish(outgoing(routing_key, body, options)).wait()
+        message = outgoing(routing_key, body, options)
+        if self._middleware.around_publishes:
+            self._through(_send, asynchronous=False)(_publishing(message, options))
+        else:
+            wait_for(self._native.publish(message))
 
+    @overload
     def consume(
         self, queue: str, handler: Handler | None = None, **options: Unpack[ConsumerOptions]
+    ) -> BlockingConsumer: ...
+    @overload
+    def consume(
+        self, queue: str, handler: Callable[[Any, Message], Any], **options: Unpack[ConsumerOptions]
+    ) -> BlockingConsumer: ...
+    @overload
+    def consume(
+        self, queue: str, handler: Callable[[_Body], Any], **options: Unpack[ConsumerOptions]
+    ) -> BlockingConsumer: ...
+    def consume(
+        self, queue: str, handler: Handler | BodyHandler | None = None, **options: Unpack[ConsumerOptions]
     ) -> BlockingConsumer:
         """A consumer of ``queue``. Nothing is sent to the broker until it is started, entered or iterated over.
 
         Raises :class:`InvalidOptionError`, :class:`InvalidTypeError`, :class:`InvalidPolicyError`, or :class:`TooLargeError` for a queue name
-        that is too long.
+        that is too long. A handler whose first parameter is annotated with another type than ``Message`` gets the body, decoded into it;
+        see :data:`BodyHandler`.
         """
         if handler is not None and is_async(handler):
             raise InvalidTypeError("an `async def` handler needs an event loop; use retryrmq.connect, or an App")
         if handler is None:
             refuse_without_handler(options)
-        return BlockingConsumer(self._native, plan(queue, handler, options))
+        return BlockingConsumer(self._native, plan(queue, handler, options, self._middleware.around_attempts))
 
     def parked(self, queue: str) -> BlockingParkedMessages:
         """The messages parked for the work queue ``queue``, in ``<queue>.parked``. Use it with ``with``."""
@@ -253,7 +353,7 @@ class BlockingClient(_Connected):
 
     def close(self) -> None:
         """Like :meth:`Client.close`."""
-        self._native.close().wait()
+        wait_for(self._native.close())
 
     def __enter__(self) -> BlockingClient:
         return self
@@ -318,7 +418,7 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
                 self._attempt = None  # its error would keep alive what it used
 
     async def _made(self, loop: asyncio.AbstractEventLoop) -> Client:
-        self._client = await connected(self._address.begin(loop))
+        self._client = await self._address.connected(self._address.begin(loop))
         return self._client
 
     def _step(self, step: Callable[[Coroutine[Any, Any, Client]], Any]) -> Any:
@@ -354,11 +454,6 @@ class Connecting(AsyncOnly, Coroutine[Any, Any, Client]):
             await self._client.close()
 
 
-async def connected(operation: Operation) -> Client:
-    """The client. Cancelling it stops the tries."""
-    return Client(await pump().answer(operation, only_here=True))
-
-
 def _url_text(url: str | Sequence[str]) -> str:
     """One URL, or several in the form that the native half reads."""
     if isinstance(url, str):
@@ -388,6 +483,7 @@ class Address:
     wait: bool
     end_when_refused: bool
     credentials: Credentials | None
+    middleware: Middlewares
 
     def begin(self, loop: asyncio.AbstractEventLoop | None) -> Operation:
         """Starts to connect. ``loop`` is the event loop of an async ``credentials`` function; it is not blocked."""
@@ -397,6 +493,10 @@ class Address:
             asker = (news.native, news.asks(Asker(self.credentials, loop)))
         return _native.connect(self.url, self.app_version, self.queue_type, self.wait, self.end_when_refused, asker)
 
+    async def connected(self, operation: Operation) -> Client:
+        """The client. Cancelling it stops the tries."""
+        return Client(await pump().answer(operation, only_here=True), self.middleware)
+
 
 def address(
     url: str | Sequence[str] | None,
@@ -405,6 +505,8 @@ def address(
     wait: bool,
     end_when_refused: bool,
     credentials: Credentials | None,
+    middleware: Sequence[Middleware] = (),
+    publish_middleware: Sequence[PublishMiddleware] = (),
 ) -> Address:
     """Raises naming the option that cannot work."""
     checked_text("app_version", app_version)
@@ -414,7 +516,8 @@ def address(
     checked_flag("end_when_refused", end_when_refused)
     if credentials is not None:
         checked_credentials(credentials)
-    return Address(broker_url(url), app_version, queue_type, wait, end_when_refused, credentials)
+    around = checked_middlewares(middleware, publish_middleware)
+    return Address(broker_url(url), app_version, queue_type, wait, end_when_refused, credentials, around)
 
 
 def connect(
@@ -425,6 +528,8 @@ def connect(
     wait: bool = False,
     end_when_refused: bool = False,
     credentials: Credentials | None = None,
+    middleware: Sequence[Middleware] = (),
+    publish_middleware: Sequence[PublishMiddleware] = (),
 ) -> Connecting:
     """Connects to the broker at ``url``, such as ``amqp://user:password@host:5672/vhost``.
 
@@ -448,11 +553,16 @@ def connect(
       URL. It is called for every connection, and again before the password expires. An ``async def`` runs on this event loop, a ``def`` on
       a thread. If it raises, or does not answer within 20 seconds, the login fails: here with :class:`AuthenticationFailedError`, even
       with ``wait``. After a lost connection it is tried again, even with ``end_when_refused``, and :meth:`Client.trouble` says why.
+    - ``middleware``: functions around every attempt of every handler, the outermost first; see :data:`Middleware`. They are outside those of
+      a consumer. Iterating over a consumer has none.
+    - ``publish_middleware``: functions around every :meth:`Client.publish`, the outermost first; see :data:`PublishMiddleware`.
 
     Raises :class:`InvalidUrlError`, :class:`UnreachableError`, :class:`AuthenticationFailedError`, :class:`VhostNotFoundError`,
     :class:`TlsFailedError` or :class:`BrokerTimeoutError`. Once connected, the client reconnects in the background.
     """
-    return Connecting(address(url, app_version, queue_type, wait, end_when_refused, credentials))
+    return Connecting(
+        address(url, app_version, queue_type, wait, end_when_refused, credentials, middleware, publish_middleware)
+    )
 
 
 def connect_blocking(
@@ -463,7 +573,10 @@ def connect_blocking(
     wait: bool = False,
     end_when_refused: bool = False,
     credentials: Credentials | None = None,
+    middleware: Sequence[Middleware] = (),
+    publish_middleware: Sequence[PublishMiddleware] = (),
 ) -> BlockingClient:
-    """Like :func:`connect`, for threads. An ``async def`` as ``credentials`` runs on an event loop of its own."""
-    where = address(url, app_version, queue_type, wait, end_when_refused, credentials)
-    return BlockingClient(where.begin(None).wait())
+    """Like :func:`connect`, for threads. An ``async def`` as ``credentials`` runs on an event loop of its own. Middleware must be a ``def``."""
+    where = address(url, app_version, queue_type, wait, end_when_refused, credentials, middleware, publish_middleware)
+    check_kinds(where.middleware)
+    return BlockingClient(wait_for(where.begin(None), only_here=True), where.middleware)

@@ -13,12 +13,14 @@ from types import TracebackType
 
 from ._async_only import AsyncOnly
 from ._attempts import return_the_unstarted
+from ._batch_workers import in_batches
 from ._listening import LoopMailbox, Mailbox, ThreadMailbox
 from ._loop_workers import LoopWorkers
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Subscription
 from ._pump import Pump, pump
 from ._thread_workers import ThreadWorkers, until_done
+from ._unawaited import does_nothing_unawaited
 from .errors import ClosedError, InvalidTypeError
 from .options import Plan
 from .record import Stats
@@ -52,7 +54,10 @@ class _Subscribed:
         return self._plan.queue
 
     def stats(self) -> Stats:
-        """The counters of this queue since its client was made. Raises :class:`ClosedError` before the start."""
+        """The counters of this queue since its client was made. All consumers of the queue on that client share them.
+
+        Raises :class:`ClosedError` before the start.
+        """
         return Stats(**self._open().stats())
 
     def __repr__(self) -> str:
@@ -146,6 +151,7 @@ class Consumer(_Subscribed, AsyncOnly):
         super().__init__(native, plan)
         self._starting = asyncio.Lock()
 
+    @does_nothing_unawaited("consumer.start")
     async def start(self) -> Consumer:
         """Subscribes, and starts to handle messages if there is a handler.
 
@@ -172,11 +178,14 @@ class Consumer(_Subscribed, AsyncOnly):
             if self._plan.handler is None:
                 self._pump.lives_here(subscription, None, self.queue)
             else:
+                plan, source = self._plan, subscription
+                if plan.native.batch is not None:
+                    plan, source = in_batches(plan, subscription)
                 if self._plan.is_async:
-                    self._workers = LoopWorkers(self._plan, subscription, self._pump, self._unstarted)
+                    self._workers = LoopWorkers(plan, source, self._pump, self._unstarted)
                     self._pump.lives_here(subscription, self._workers, self.queue)
                 else:
-                    self._workers = ThreadWorkers(self._plan, subscription, self._unstarted)
+                    self._workers = ThreadWorkers(plan, source, self._pump, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
@@ -191,6 +200,7 @@ class Consumer(_Subscribed, AsyncOnly):
             return LoopMailbox(listener, asyncio.get_running_loop())
         return ThreadMailbox(listener)
 
+    @does_nothing_unawaited("consumer.run")
     async def run(self) -> None:
         """Handles messages until the consumer is closed. If it is cancelled, it drains first.
 
@@ -208,6 +218,7 @@ class Consumer(_Subscribed, AsyncOnly):
             raise
         self._native.check_end()
 
+    @does_nothing_unawaited("consumer.wait_closed")
     async def wait_closed(self) -> None:
         """Waits until the consumer has ended. Does not close it."""
         if self._subscription is None:
@@ -222,6 +233,7 @@ class Consumer(_Subscribed, AsyncOnly):
         if self._mailbox is not None:
             await until_done(self._mailbox.done, _TELLING)
 
+    @does_nothing_unawaited("consumer.close")
     async def close(self) -> None:
         """Drains: takes no more messages, waits for running handlers up to ``drain_timeout``, and requeues the rest.
 
@@ -308,7 +320,7 @@ class BlockingConsumer(_Subscribed):
             listener = self._plan.on_event
             try:
                 operation = self._subscribe(None if listener is None else ThreadMailbox(listener))
-                subscription = self._subscribed(operation.wait())
+                subscription = self._subscribed(self._pump.wait(operation))
             except BaseException:
                 self._not_subscribed()
                 raise
@@ -317,7 +329,10 @@ class BlockingConsumer(_Subscribed):
                 self._wait_closed(subscription)
                 self._refuse_closed()
             if self._plan.handler is not None:
-                self._workers = ThreadWorkers(self._plan, subscription, self._unstarted)
+                plan, source = self._plan, subscription
+                if plan.native.batch is not None:
+                    plan, source = in_batches(plan, subscription)
+                self._workers = ThreadWorkers(plan, source, self._pump, self._unstarted)
                 try:
                     self._workers.start()
                 except BaseException:
@@ -344,7 +359,7 @@ class BlockingConsumer(_Subscribed):
             self._native.check_end()
 
     def _wait_closed(self, subscription: Subscription) -> None:
-        subscription.wait_closed().wait()
+        self._pump.wait(subscription.wait_closed())
         if self._workers is not None:
             self._workers.wait()
         self._stop_listening()
@@ -382,6 +397,11 @@ class BlockingConsumer(_Subscribed):
         else:
             self.close()
 
+    def _taken(self, subscription: Subscription) -> list[Message]:
+        if self._pump.is_of_greenlets:
+            return self._pump.take(lambda: subscription.take(_AT_ONCE), subscription)
+        return subscription.take_blocking(_AT_ONCE, 0.25)
+
     def __iter__(self) -> Iterator[Message]:
         if self._plan.handler is not None:
             raise InvalidTypeError(
@@ -394,7 +414,7 @@ class BlockingConsumer(_Subscribed):
                     yield message
                 if self._closed:
                     return
-                self._unstarted.extend(subscription.take_blocking(_AT_ONCE, 0.25))
+                self._unstarted.extend(self._taken(subscription))
                 if not self._unstarted and subscription.is_closing:
                     self._native.check_end()
                     return

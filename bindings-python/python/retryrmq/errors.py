@@ -67,7 +67,7 @@ class VhostNotFoundError(RetryRmqError):
 
 
 class QueueNotFoundError(RetryRmqError):
-    """A queue or exchange does not exist, and this call does not create it (AMQP 404)."""
+    """A queue, or an exchange that the strategy needs, does not exist, and this call does not create it (AMQP 404)."""
 
     code = "queue_not_found"
 
@@ -92,7 +92,8 @@ class StrategyRefusedError(RetryRmqError):
 
 
 class UnroutableError(RetryRmqError):
-    """No queue takes a message with this exchange and routing key (AMQP ``basic.return``). It was not stored."""
+    """No queue takes a message with this exchange and routing key (AMQP ``basic.return``), or there is no such exchange
+    (AMQP 404). It was not stored."""
 
     code = "unroutable"
 

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ._callables import checked_callable
 from ._duration import Duration, seconds
 from .errors import InvalidTypeError
-from .options import checked_callable, checked_text
+from .options import checked_text
 
 
 @dataclass(frozen=True)

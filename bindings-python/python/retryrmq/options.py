@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
 from . import _native
+from ._bodies import of_batches, with_body
+from ._callables import is_async
 from ._duration import Duration, seconds
 from ._listening import Listener
 from ._native import Message
 from .errors import InvalidOptionError, InvalidTypeError
+from .middleware import BatchMiddleware, Middleware, around_handler, checked_middleware, for_batches
 from .policy import Policy, Rule
 
 #: How failed messages wait. With ``service`` they are handed over to ``retryrmq serve``, whose policy decides.
@@ -28,6 +30,11 @@ WorkQueue: TypeAlias = Literal["quorum", "classic", "existing"] | Mapping[str, s
 #: A function that gets a message. A ``def`` runs on a thread, an ``async def`` on the event loop. Its return value is ignored, except for
 #: a coroutine, a generator or a function: that work would never run, so the attempt has failed.
 Handler: TypeAlias = Callable[[Message], Any]
+
+#: A function that gets the body, decoded from JSON into the type with which its first parameter is annotated, and the message if it has a
+#: second parameter. The type may be a pydantic model, a ``msgspec.Struct``, a dataclass, a ``TypedDict``, a ``list[…]`` or ``dict[…]`` of
+#: those, or a plain type.
+BodyHandler: TypeAlias = Callable[[Any], Any] | Callable[[Any, Message], Any]
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,13 @@ class ConsumerOptions(TypedDict, total=False):
     #: How many handlers run at a time, 1 to 100 000. 16 by default for an ``async def`` handler. 1 for a ``def`` handler: its code must be
     #: thread-safe before you set more. Needs a handler.
     concurrency: int
+    #: How many messages a handler gets at once, at most: 1 to 10 000. It is called with a list of messages. If it returns nothing, all have
+    #: succeeded; if it raises, all have failed; or it returns a list with one answer for each message, in their order: ``None``, or an error.
+    #: By default it gets single messages. ``concurrency`` counts batches then. Needs a handler.
+    batch: int
+    #: How long an incomplete batch waits for more messages, from its first message on: 200 ms by default, at most one minute. With ``0`` the
+    #: handler gets what is there. Needs ``batch``.
+    batch_wait: Duration
     #: How long a handler may run, at most 365 days; then the attempt has failed. An ``async def`` handler is cancelled. A ``def`` handler keeps
     #: its thread, and another thread takes its place. No limit by default. Needs a handler.
     handler_timeout: Duration
@@ -90,6 +104,13 @@ class ConsumerOptions(TypedDict, total=False):
     on_event: Listener
     #: Exception classes that no retry can fix: the message is parked at once as ``fatal``. Needs ``dlx`` and a handler.
     fatal: type[BaseException] | tuple[type[BaseException], ...]
+    #: Functions around every attempt, the outermost first, inside those of the client. Each is called with the message and ``call_next``, or
+    #: with ``batch`` with the list of messages. Needs a handler.
+    middleware: Sequence[Middleware | BatchMiddleware]
+    #: What happens to a message whose body is not of the type that the handler's first parameter is annotated with. With ``park``, the
+    #: default, it is parked at once as ``undecodable``; with ``retry`` it is retried, for bodies that may be valid later, such as after a
+    #: deployment. Needs such a handler.
+    invalid_body: Literal["park", "retry"]
     #: Whether missing queues are created. On by default. Off: they must exist, and the user needs no ``configure`` permission.
     declare: bool
     #: How the work queue is created if it is missing; a quorum queue by default. An existing queue is used as it is; only the strategies
@@ -196,6 +217,14 @@ def no_option(name: str, known: Sequence[str]) -> InvalidTypeError:
     return InvalidTypeError(f"there is no option `{name}`;{hint} options are {', '.join(known)}")
 
 
+def _when_invalid(value: object) -> str | None:
+    if value is None:
+        return None
+    if checked_text("invalid_body", value) not in ("park", "retry"):
+        raise InvalidOptionError(f"`invalid_body` must be 'park' or 'retry', not {value!r}")
+    return cast("str", value)
+
+
 _READ: dict[str, Callable[[Any], Any]] = {
     "dlx": functools.partial(checked_flag, "dlx"),
     "retry": _policy,
@@ -204,6 +233,8 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "prefetch": lambda value: _whole("prefetch", value, 1, 65_535),
     "priority": lambda value: _whole("priority", value, -(2**31), 2**31 - 1),
     "concurrency": lambda value: _whole("concurrency", value, 1, 100_000),
+    "batch": lambda value: _whole("batch", value, 1, 10_000),
+    "batch_wait": lambda value: seconds(value, "batch_wait"),
     "handler_timeout": lambda value: seconds(value, "handler_timeout"),
     "park": functools.partial(checked_flag, "park"),
     "pause": _pause,
@@ -224,44 +255,17 @@ class Plan:
     native: _native.Options
     fatal: tuple[type[BaseException], ...]
     on_event: Listener | None
-    handler: Handler | None
+    handler: Handler | BodyHandler | None
+    #: The handler as a function of the message, with its middleware.
+    call: Handler | None
 
     @property
     def is_async(self) -> bool:
         return self.handler is not None and is_async(self.handler)
 
 
-def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether a call returns a coroutine: an ``async def``, or an object whose ``__call__`` is one."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - the method itself is asked
-    )
-
-
-def checked_callable(what: str, function: object, how: str, *arguments: object) -> None:
-    """Raises, naming ``what``, unless it can be called with these arguments, which ``how`` names."""
-    if not callable(function):
-        raise InvalidTypeError(f"{what} must be callable, not {type(function).__name__}")
-    called: Any = function
-    while isinstance(called, functools.partial):
-        called = called.func
-    for part in (called, getattr(called, "__call__", None)):  # noqa: B004 - the method itself is asked
-        if inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part):
-            raise InvalidTypeError(f"{what} has a `yield`: calling it makes a generator, which nobody runs")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins cannot tell
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise InvalidTypeError(f"{what} is called {how}: {error}") from None
-
-
 #: Options that concern the running of a handler.
-_OF_HANDLERS = ("concurrency", "handler_timeout", "fatal")
+_OF_HANDLERS = ("concurrency", "handler_timeout", "fatal", "middleware", "invalid_body", "batch", "batch_wait")
 
 
 def refuse_without_handler(options: ConsumerOptions) -> None:
@@ -273,11 +277,11 @@ def refuse_without_handler(options: ConsumerOptions) -> None:
             )
 
 
-def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
-    """Checks all options; raises naming the one that cannot work."""
+def plan(
+    queue: str, handler: Handler | BodyHandler | None, options: ConsumerOptions, outer: tuple[Middleware, ...] = ()
+) -> Plan:
+    """Checks all options; raises naming the one that cannot work. ``outer`` is the middleware of the client."""
     checked_text("queue", queue)
-    if handler is not None:
-        checked_callable("the handler", handler, "with the message and nothing else", object())
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     fatal = given.pop("fatal", ())
     if isinstance(fatal, type):
@@ -289,11 +293,18 @@ def plan(queue: str, handler: Handler | None, options: ConsumerOptions) -> Plan:
     on_event: Any = given.pop("on_event", None)
     if on_event is not None and (not callable(on_event) or is_async(on_event)):
         raise InvalidTypeError("`on_event` must be a function that is called with each event, not a coroutine function")
+    middleware = checked_middleware("middleware", given.pop("middleware", ()))
+    when_invalid = _when_invalid(given.pop("invalid_body", None))
     unknown = given.keys() - _READ.keys()
     if unknown:
-        raise no_option(min(unknown), [*_READ, "on_event", "fatal"])
+        raise no_option(min(unknown), [*_READ, "on_event", "fatal", "middleware", "invalid_body"])
     read = {name: _READ[name](value) for name, value in given.items()}
     if handler is not None and not is_async(handler):
         read.setdefault("concurrency", 1)
     native = _native.Options(json.dumps({"queue": queue, "fatal": bool(fatal), **read}))
-    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler)
+    call: Handler | None = None
+    if handler is not None and native.batch is not None:
+        call = around_handler(of_batches(handler, when_invalid), (*for_batches(outer), *middleware), batches=True)
+    elif handler is not None:
+        call = around_handler(with_body(handler, when_invalid), (*outer, *middleware))
+    return Plan(queue, native, tuple(fatal), cast("Listener | None", on_event), handler, call)

@@ -7,6 +7,7 @@ import contextlib
 import copyreg
 import os
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -66,6 +67,33 @@ class Defer(Exception):
         return (copyreg.__newobj__, (type(self), *self.args), self.__dict__)  # type: ignore[attr-defined]
 
 
+class Undecodable(Exception):
+    """Raise it in a handler: the body is not what the handler reads; the message is parked now as ``undecodable``.
+
+    ``reason`` is written into its record, for people to read. ``raise Undecodable() from error`` records ``error``. Without ``dlx`` the
+    message is rejected. A handler whose first parameter is annotated with the type of the body raises it for an invalid body.
+    """
+
+    #: Of an invalid body: the name of the validator's error and of its base classes, and whether the message is retried.
+    _error_type = ""
+    _kinds: Sequence[str] = ()
+    _is_retried = False
+
+    def __init__(self, reason: str = "") -> None:
+        if not isinstance(reason, str):
+            raise InvalidTypeError(
+                f"`reason` must be a str, not {type(reason).__name__}; write `raise Undecodable() from error` for an error"
+            )
+        super().__init__(reason)
+
+
+def invalid_body(reason: str, error_type: str, kinds: Sequence[str], is_retried: bool) -> Undecodable:
+    """For a body that its validator refuses."""
+    error = Undecodable(reason)
+    error._error_type, error._kinds, error._is_retried = error_type, kinds, is_retried
+    return error
+
+
 def judged(
     error: BaseException,
     fatal: tuple[type[BaseException], ...] = (),
@@ -75,7 +103,7 @@ def judged(
 ) -> End:
     """The end of an attempt that raised ``error``.
 
-    A signal (``RetryAfter``, ``Park``, ``Defer``) may stand anywhere in the chain of explicit causes. ``kinds`` and ``stack`` say whether
+    A signal (``RetryAfter``, ``Park``, ``Defer``, ``Undecodable``) may stand anywhere in the chain of explicit causes. ``kinds`` and ``stack`` say whether
     the base classes and the trace are needed; the trace is always kept if the message is parked at once. A group with one error counts as
     that error. Never raises, whatever the code of user exceptions does.
     """
@@ -91,6 +119,22 @@ def undecided(error: BaseException, trouble: BaseException) -> End:
     with contextlib.suppress(BaseException):  # a filter of somebody's logging may raise
         logger.error("a %s cannot be read; it counts as a failed attempt", name, exc_info=trouble)
     return ("retry", _text(error), name, [], None, None)
+
+
+def kind_of(error: BaseException) -> str:
+    """What an attempt that raised ``error`` asks for, as the native half calls it. Never raises."""
+    try:
+        signal = _signal(_alone(error))
+    except BaseException:
+        return "retry"
+    if isinstance(signal, Undecodable) and not signal._is_retried:
+        return "undecodable"
+    return "defer" if isinstance(signal, Defer) else "park" if isinstance(signal, Park) else "retry"
+
+
+def error_type_of(error: BaseException) -> str:
+    """The error type as the record has it; of a signal without a cause, the name of its class. Never raises."""
+    return judged(error, kinds=False, stack=False)[2] or _name(type(_alone(error)))
 
 
 def too_late(limit: float) -> End:
@@ -115,6 +159,11 @@ def _judged(error: BaseException, fatal: tuple[type[BaseException], ...], kinds:
         message = _text(signal, "") or ("the handler asked for a retry" if own else message)
     elif isinstance(signal, Park):
         what, message = "park", _text(signal)
+    elif isinstance(signal, Undecodable):
+        what = "retry" if signal._is_retried else "undecodable"
+        message = _text(signal, "") or ("the handler cannot read the body" if own else message)
+        if own and signal._error_type:
+            return (what, message, signal._error_type, list(signal._kinds), None, None)
     elif isinstance(error, fatal) or isinstance(whole, fatal):
         what = "fatal"
     return (
@@ -143,7 +192,7 @@ def _signal(error: BaseException) -> BaseException | None:
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
-        if isinstance(cause, RetryAfter | Park | Defer):
+        if isinstance(cause, RetryAfter | Park | Defer | Undecodable):
             return cause
         seen.add(id(cause))
         cause = cause.__cause__

@@ -14,6 +14,8 @@ from ._async_only import AsyncOnly
 from ._native import Client as NativeClient
 from ._native import Message, Operation, Record, Walk, time
 from ._pump import pump
+from ._pump import wait as wait_for
+from ._unawaited import does_nothing_unawaited
 from .errors import ClosedError, InvalidTypeError
 from .options import checked_text
 
@@ -158,6 +160,7 @@ class ParkedMessages(_Parking, AsyncOnly):
             raise
         return record
 
+    @does_nothing_unawaited("parked.replay")
     async def replay(self, parked: ParkedMessage) -> None:
         """Replays a message: publishes a copy to the tail of its work queue, and acknowledges the parked one after the confirm.
 
@@ -168,10 +171,12 @@ class ParkedMessages(_Parking, AsyncOnly):
         """
         await pump().answer(self._settle(parked, "replay"))
 
+    @does_nothing_unawaited("parked.replay_to")
     async def replay_to(self, parked: ParkedMessage, queue: str) -> None:
         """Like :meth:`replay`, to a queue of your choice. Raises :class:`InvalidOptionError` also for a waiting or parking queue."""
         await pump().answer(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
+    @does_nothing_unawaited("parked.drop")
     async def drop(self, parked: ParkedMessage) -> None:
         """Drops a message for good (AMQP ``basic.ack``).
 
@@ -185,7 +190,7 @@ class BlockingParkedMessages(_Parking):
     """Like :class:`ParkedMessages`, for threads: ``with`` and ``for`` instead of ``async with`` and ``async for``."""
 
     def __enter__(self) -> BlockingParkedMessages:
-        self._walk = self._native.parked(self.queue).wait()
+        self._walk = wait_for(self._native.parked(self.queue))
         return self
 
     def __exit__(
@@ -193,20 +198,20 @@ class BlockingParkedMessages(_Parking):
     ) -> None:
         leaving = self._leave()
         if leaving is not None:
-            leaving.wait()
+            wait_for(leaving)
 
     def __iter__(self) -> Iterator[ParkedMessage]:
-        while (record := self._open().next().wait()) is not None:
+        while (record := wait_for(self._open().next())) is not None:
             yield ParkedMessage(record)
 
     def replay(self, parked: ParkedMessage) -> None:
         """Like :meth:`ParkedMessages.replay`."""
-        self._settle(parked, "replay").wait()
+        wait_for(self._settle(parked, "replay"))
 
     def replay_to(self, parked: ParkedMessage, queue: str) -> None:
         """Like :meth:`ParkedMessages.replay_to`."""
-        self._settle(parked, "replay_to", checked_text("queue", queue)).wait()
+        wait_for(self._settle(parked, "replay_to", checked_text("queue", queue)))
 
     def drop(self, parked: ParkedMessage) -> None:
         """Like :meth:`ParkedMessages.drop`."""
-        self._settle(parked, "drop").wait()
+        wait_for(self._settle(parked, "drop"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,8 +23,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 from . import _message, _native, _returned
 from ._attempts import GRACE
+from ._batch_workers import one_by_one
 from ._native import Message
-from .app import App, simulated_client
+from ._unawaited import Mark, within
+from .app import App, is_on_a_loop, simulated_client
 from .client import Client, outgoing
 from .errors import ClosedError, InvalidOptionError, InvalidTypeError
 from .options import Plan
@@ -128,10 +131,12 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
     :attr:`Simulated.published`, and confirmed at once. Other uses of that client raise :class:`ClosedError`. A thread that the handler
     starts has to run in a copy of its context, as with ``asyncio.to_thread``. A client of your own is real.
 
-    ``handler_timeout`` is measured in real time for an ``async def``. A ``def`` runs on this thread, without a timeout. Raises
+    A handler of batches (``batch=…``) gets batches of one message. ``handler_timeout`` is measured in real time for an ``async def``. A ``def`` runs on this thread, without a timeout. Raises
     :class:`InvalidOptionError` if the app has no handler for ``queue``.
     """
     plan = _plan(app, queue)
+    if plan.native.batch is not None:
+        plan = one_by_one(plan)
     simulation = _native.Simulation(plan.native)
     if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
         raise InvalidTypeError(f"`messages` must be a list of messages, as in [b'7'], not {type(messages).__name__}")
@@ -145,7 +150,7 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
         _message.simulated[id(delivered)] = None
         context = contextvars.copy_context()
         standin = cast("_native.Client", _Standin(index, at, result.published))
-        context.run(simulated_client.set, (app, Client(standin)))
+        context.run(simulated_client.set, (app, Client(standin, app._address.middleware)))
         try:
             error = await _attempted(plan, delivered, context)
         finally:
@@ -164,7 +169,12 @@ async def simulate(app: App, queue: str, messages: Iterable[Input]) -> Simulated
 
 
 def simulate_blocking(app: App, queue: str, messages: Iterable[Input]) -> Simulated:
-    """Like :func:`simulate`, for a test that is not a coroutine."""
+    """Like :func:`simulate`, for a test that is not a coroutine. Raises :class:`InvalidTypeError` on a running event loop."""
+    if is_on_a_loop():
+        raise InvalidTypeError(
+            "`simulate_app` and `simulate_blocking` run an event loop of their own, and one is running here; in an `async def` write "
+            "`await retryrmq.testing.simulate(app, …)`"
+        )
     return asyncio.run(simulate(app, queue, messages))
 
 
@@ -255,14 +265,17 @@ def _queue_of(message: Mapping[str, Any]) -> _native.Simulation:
 
 async def _attempted(plan: Plan, message: Message, context: contextvars.Context) -> BaseException | None:
     """Runs the handler in this context. Returns what it raised."""
-    assert plan.handler is not None
+    assert plan.call is not None
+    mark = Mark()
+    context.run(within.set, mark)
     if plan.is_async:
-        handler = cast("Callable[[Message], Awaitable[Any]]", plan.handler)
-        return await _in_time(handler, message, plan, context)
+        handler = cast("Callable[[Message], Awaitable[Any]]", plan.call)
+        return await _in_time(handler, message, plan, context, mark)
     try:
-        result = context.run(plan.handler, message)
+        result = context.run(plan.call, message)
         if result is not None:
             _returned.check(result, is_async=False)
+        mark.check(is_async=False)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -271,13 +284,18 @@ async def _attempted(plan: Plan, message: Message, context: contextvars.Context)
 
 
 async def _in_time(
-    handler: Callable[[Message], Awaitable[Any]], message: Message, plan: Plan, context: contextvars.Context
+    handler: Callable[[Message], Awaitable[Any]],
+    message: Message,
+    plan: Plan,
+    context: contextvars.Context,
+    mark: Mark,
 ) -> BaseException | None:
     async def guarded() -> BaseException | None:
         try:
             result = await handler(message)
             if result is not None:
                 _returned.check(result, is_async=True)
+            mark.check(is_async=True)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also a CancelledError of the handler's own
@@ -288,8 +306,10 @@ async def _in_time(
     # A task of its own: cancelling the simulation must not look like a failed attempt.
     task = context.run(asyncio.ensure_future, guarded())
     try:
+        began = time.monotonic()
         await asyncio.wait((task,), timeout=limit)
-        if task.done():
+        # A handler that blocks the event loop ends before its timeout is noticed.
+        if task.done() and (limit is None or time.monotonic() - began < limit):
             return task.result()
         task.cancel()
         await asyncio.wait((task,), timeout=GRACE)

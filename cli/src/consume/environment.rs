@@ -42,6 +42,15 @@ pub(super) fn of(message: &Message) -> Environment {
     all
 }
 
+/// What a batch puts there. Its messages are in the input.
+pub(super) fn of_batch(messages: &[Message]) -> Environment {
+    let queue = messages.first().map_or("", Message::queue);
+    Environment::from([
+        ("RETRYRMQ_QUEUE", text(queue)),
+        ("RETRYRMQ_BATCH", messages.len().to_string()),
+    ])
+}
+
 /// The same without headers, for a machine whose limit is lower still.
 pub(super) fn without_headers(message: &Message) -> Environment {
     let mut all = of(message);
@@ -52,8 +61,9 @@ pub(super) fn without_headers(message: &Message) -> Environment {
 }
 
 /// Every variable that may be set: none may be inherited from a consumer that runs us.
-pub(super) const NAMES: [&str; 9] = [
+pub(super) const NAMES: [&str; 10] = [
     "RETRYRMQ_QUEUE",
+    "RETRYRMQ_BATCH",
     "RETRYRMQ_ATTEMPT",
     "RETRYRMQ_RETRIES",
     "RETRYRMQ_EXCHANGE",

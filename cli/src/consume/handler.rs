@@ -2,10 +2,10 @@
 
 use std::io;
 
-use retryrmq::Message;
 use tokio::sync::watch;
 
 use super::{
+    batch::Given,
     http::Endpoint,
     process::Program,
     run::{Run, Urgency},
@@ -18,18 +18,18 @@ pub(super) enum Handler {
 }
 
 impl Handler {
-    /// One attempt.
+    /// One run, for one message or a batch.
     ///
     /// # Errors
     /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
-        message: &Message,
+        given: Given,
         urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
         match self {
-            Self::Command(program) => program.run(message, urgency).await,
-            Self::Http(endpoint) => Ok(endpoint.run(message, urgency).await),
+            Self::Command(program) => program.run(given, urgency).await,
+            Self::Http(endpoint) => Ok(endpoint.run(&given, urgency).await),
         }
     }
 

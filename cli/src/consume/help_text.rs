@@ -2,7 +2,7 @@
 
 /// All of it.
 pub(super) fn text() -> String {
-    format!("{COMMAND}\n{HTTP}\n{EXAMPLES}")
+    format!("{COMMAND}\n{HTTP}\n{BATCHES}\n{EXAMPLES}")
 }
 
 const COMMAND: &str = "\
@@ -141,6 +141,40 @@ The contract with URL (--http)
   back to the queue: the endpoint may see them twice.
 ";
 
+const BATCHES: &str = "\
+Batches (--batch)
+
+  With --batch N a run gets up to N messages. An incomplete batch waits for
+  more, for --batch-wait from its first message on. Each message keeps its
+  own attempts, retries and end.
+
+  COMMAND reads one line of JSON for each message on its standard input:
+
+    message_id, last_error, first_failed_at    if there are any
+    attempt, retries, exchange, routing_key, headers, properties
+    body                 its text; body_base64 if it is not UTF-8
+
+  In its environment are RETRYRMQ_QUEUE, RETRYRMQ_BATCH (how many messages)
+  and RETRYRMQ_OUTCOME_FD. On that descriptor it may write one line for each
+  message, in their order:
+
+    ok                   done: the message is acknowledged
+    fail: why            failed: retry
+    retry-after: 30s, defer: 5s, park: why     as for a single message
+
+  An empty line is a failed attempt. Exit 0 without any line acknowledges all
+  messages that COMMAND could read. Exit 0 with lines, but more or fewer than
+  messages, is a failed attempt of all, of the type BatchAnswerError. After
+  a failure, a crash or --timeout the lines that were written count, and the
+  other messages end as COMMAND does.
+
+  A URL gets a JSON array of the same objects, as application/json, with the
+  headers Retryrmq-Queue and Retryrmq-Batch. A 2xx whose Content-Type is
+  application/json answers with an array of strings, one for each message, in
+  their order, with the words above. Any other answer is for all messages, but
+  after 413 and the statuses of --park-status each is sent once more by itself.
+";
+
 const EXAMPLES: &str = "\
 Examples:
   retryrmq consume orders --dlx -- ./handle-order
@@ -150,6 +184,7 @@ Examples:
       --rule 'error=exit status 3 => fixed(1h, retries=24)' -- ./handle-order
   retryrmq consume orders --dlx --pause --concurrency 16 \\
       --http https://orders.example/handle --bearer-file /run/secrets/token
+  retryrmq consume orders --dlx --batch 500 --batch-wait 1s -- ./insert-all
   retryrmq consume orders --dlx --idle 10s -- sh -c 'jq -e .id || exit 65'
 
 With --json: one object a line, each with `event`: consuming, handled, retried,

@@ -1,4 +1,4 @@
-//! The last line of a stream that is not empty: its beginning, however long it is.
+//! The last line of a stream that is not empty, or its first ones: their beginnings, however long they are.
 //!
 //! The first word of a line says what it is. Whoever kept its end instead would take what stands somewhere in the middle, such as
 //! a body that the line repeats, for a word of the command.
@@ -39,6 +39,46 @@ impl LastLine {
             None if self.is_begun => b"\n".to_vec(),
             None => Vec::new(),
         }
+    }
+}
+
+/// The first lines. An empty one counts: it stands for a message, whatever it means.
+#[derive(Debug)]
+pub(super) struct FirstLines {
+    whole: Vec<Vec<u8>>,
+    most: usize,
+    open: Line,
+}
+
+impl FirstLines {
+    /// At most `most` of them.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            whole: Vec::new(),
+            most,
+            open: Line::default(),
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.whole.len() >= self.most {
+                return;
+            }
+            let line = piece.strip_suffix(b"\n");
+            self.open.push(line.unwrap_or(piece));
+            if line.is_some() {
+                let line = std::mem::take(&mut self.open);
+                self.whole.push(line.bytes());
+            }
+        }
+    }
+
+    /// All of them, also one without an end.
+    pub(super) fn all(&self) -> Vec<Vec<u8>> {
+        let open = Some(self.open.bytes()).filter(|line| !line.is_empty());
+        let whole = self.whole.iter().cloned();
+        whole.chain(open).collect()
     }
 }
 
@@ -109,6 +149,25 @@ mod tests {
         assert!(!last(&[b"defer: 5s", &spaces]).ends_with("…".as_bytes()));
         // The next line begins anew.
         assert_eq!(last(&[long.as_bytes(), b"\ndefer: 5s\n"]), b"defer: 5s");
+    }
+
+    #[test]
+    fn the_first_lines_are_kept_and_the_last_needs_no_end() {
+        let all = |pieces: &[&[u8]]| {
+            let mut lines = FirstLines::new(3);
+            pieces.iter().for_each(|piece| lines.push(piece));
+            lines.all()
+        };
+        assert!(all(&[]).is_empty());
+        assert_eq!(all(&[b"\n \n"]), [b"", b""]);
+        assert_eq!(
+            all(&[b"ok\npa", b"rk: no\nok"]),
+            [&b"ok"[..], b"park: no", b"ok"]
+        );
+        assert_eq!(all(&[b"ok\n", b"\nok"]), [&b"ok"[..], b"", b"ok"]);
+        assert_eq!(all(&[b"1\n2\n3\n4\n5"]), [b"1", b"2", b"3"]);
+        let long = "x".repeat(2 * KEPT);
+        assert!(all(&[long.as_bytes(), b"\nok\n"])[0].ends_with("…".as_bytes()));
     }
 
     proptest! {

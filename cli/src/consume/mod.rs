@@ -6,6 +6,7 @@
 //!                        both ─► wish ─► Outcome          what is asked for, within bounds
 //! ```
 
+mod batch;
 mod environment;
 mod event_printer;
 mod exit_outcome;
@@ -16,15 +17,17 @@ mod last_line;
 mod options;
 mod orphan_reaper;
 mod outcome_pipe;
+mod probes;
 mod process;
 mod process_group;
 mod requested_outcome;
 mod run;
 mod stderr_tail;
+mod zombie_reaper;
 
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
-use retryrmq::{Client, ClientOptions, Delivery, Event, Outcome, Subscription, Token};
+use retryrmq::{Client, ClientOptions, Delivery, Event, Message, Outcome, Subscription, Token};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -36,8 +39,10 @@ use options::Settings;
 pub(crate) use orphan_reaper::{NAME as WARDEN, watch};
 
 use self::{
+    batch::Given,
     event_printer::Report,
     handler::Handler,
+    probes::Probes,
     run::{Run, Urgency},
 };
 use crate::{
@@ -55,8 +60,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .then(|| options.management.open(global))
         .transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
-    let _ends = process::hear_of_ends()
+    let ends = process::hear_of_ends()
         .map_err(|why| Fault::failed(format!("cannot hear of the end of commands: {why}")))?;
+    zombie_reaper::start(ends);
+    let probes = Probes::default();
+    let _server = match options.listen {
+        Some(address) => Some(probes::serve(address, probes.clone()).await?),
+        None => None,
+    };
     let connecting = ClientOptions::new()
         .queue_type(queue_type)
         .wait(options.wait)
@@ -65,6 +76,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         client = global.connect_with(connecting) => client?,
         () = signals.next() => return Ok(Exit::Ok),
     };
+    probes.connected(&client);
     let (events, happened) = mpsc::unbounded_channel();
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
@@ -83,6 +95,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         subscription = consumer.subscribe() => subscription.map_err(Fault::in_flags)?,
         () = signals.next() => return Ok(Exit::Ok),
     };
+    probes.consuming();
     let report = Report::new(output, settings.limits.crashes);
     let handler = task.handler(&options, &settings, global.json);
     report.consuming(&options.queue, &client.server().version, handler.target())?;
@@ -97,6 +110,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         subscription,
         handler: Arc::new(handler),
         room: options.concurrency.into(),
+        batch: settings.batch,
         left: options.count,
         urgency: watch::Sender::new(Urgency::None),
         running: JoinSet::new(),
@@ -106,6 +120,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         broken: None,
         happened,
         report,
+        probes,
     };
     work.until_done(&mut signals, &settings, &client).await
 }
@@ -132,38 +147,40 @@ impl PolicyWarnings {
     }
 
     async fn warn(&mut self) {
-        match doctor::harm_to(&self.queue, &self.desk).await {
-            Ok(found) => {
-                for finding in found {
-                    if self.said.insert(finding.sentence.clone()) {
-                        tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
-                    }
-                }
-            }
-            Err(why) => tracing::warn!("policies were not looked at: {}", why.sentence()),
-        }
+        let said = &mut self.said;
+        doctor::warn_of_harm(&self.queue, &self.desk, |finding| {
+            said.insert(finding.sentence.clone())
+        })
+        .await;
     }
 }
 
-/// An attempt that ended.
-struct Attempt {
-    token: Token,
-    id: Option<String>,
-    number: u32,
+/// The attempts of one run, which ended.
+struct Attempts {
+    of: Vec<Attempt>,
     took: Duration,
     /// An error when it began and could not be followed.
     run: io::Result<Run>,
 }
 
+/// An attempt.
+struct Attempt {
+    token: Token,
+    id: Option<String>,
+    number: u32,
+}
+
 struct Work<'a> {
     subscription: Subscription,
     handler: Arc<Handler>,
-    /// How many attempts may run at a time.
+    /// How many runs there may be at a time.
     room: usize,
+    /// The most messages of a run; `None` if it gets single ones.
+    batch: Option<usize>,
     /// How many attempts may still begin, if that is limited.
     left: Option<u64>,
     urgency: watch::Sender<Urgency>,
-    running: JoinSet<Attempt>,
+    running: JoinSet<Attempts>,
     /// Whether nothing begins any more.
     is_draining: bool,
     /// When what runs is ended, because somebody asked for an end or there is no other.
@@ -174,6 +191,7 @@ struct Work<'a> {
     broken: Option<Fault>,
     happened: mpsc::UnboundedReceiver<Event>,
     report: Report<'a>,
+    probes: Probes,
 }
 
 impl Work<'_> {
@@ -185,11 +203,13 @@ impl Work<'_> {
     ) -> Result<Exit, Fault> {
         let mut ended = false;
         let mut idle_since = Instant::now();
+        // Whether an incomplete batch has had its time since then.
+        let mut has_waited = false;
         let (mut asked, mut interrupted) = (false, false);
         loop {
             let started = self.start();
             if started || !self.running.is_empty() {
-                idle_since = Instant::now();
+                (idle_since, has_waited) = (Instant::now(), false);
             }
             if self.left == Some(0) {
                 self.drain(false);
@@ -229,12 +249,12 @@ impl Work<'_> {
                     let told = self.report.unread();
                     self.note(told);
                 }
-                Some(attempt) = self.running.join_next() => {
+                Some(ended) = self.running.join_next() => {
                     idle_since = Instant::now();
-                    self.settle(attempt);
+                    self.settle(ended);
                     // Waiting for each alone costs more than what is done with it.
-                    while let Some(attempt) = self.running.try_join_next() {
-                        self.settle(attempt);
+                    while let Some(ended) = self.running.try_join_next() {
+                        self.settle(ended);
                     }
                 }
                 more = self.subscription.ready(), if takes => ended = !more,
@@ -244,7 +264,16 @@ impl Work<'_> {
                 }
                 // Nobody tells that the client has ended while the last of a count run.
                 () = sleep(LOOK), if self.is_draining && self.drain_until.is_none() => {}
-                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => self.drain(false),
+                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {
+                    // An incomplete batch waits for more, and then it runs. What else is outstanding, such as in a pause, is not waited for.
+                    let may_wait = self.batch.is_some() && !has_waited;
+                    if may_wait && self.subscription.stats().outstanding > 0 {
+                        has_waited = true;
+                        idle_since = Instant::now() + settings.longer_than_idle();
+                    } else {
+                        self.drain(false);
+                    }
+                }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     tracing::warn!(
                         "{} still run when the time to drain is over: they are ended, and their messages go back to the queue",
@@ -272,43 +301,71 @@ impl Work<'_> {
         })
     }
 
-    /// Starts as many attempts as there is room for; whether there were any.
+    /// Starts as many runs as there is room for; whether there were any.
     fn start(&mut self) -> bool {
-        if self.is_draining || self.broken.is_some() {
-            return false;
-        }
-        let left = self.left.map_or(usize::MAX, |left| {
-            usize::try_from(left).unwrap_or(usize::MAX)
-        });
-        let room = (self.room - self.running.len()).min(left);
-        if room == 0 {
-            return false;
-        }
-        let batch = self.subscription.try_next_batch(room);
-        let count = batch.len();
-        for Delivery { token, message, .. } in batch {
-            let (handler, urgency) = (Arc::clone(&self.handler), self.urgency.subscribe());
-            self.running.spawn(async move {
-                let began = Instant::now();
-                let run = handler.run(&message, urgency).await;
-                let (id, number) = (message.message_id().map(str::to_owned), message.attempt());
-                Attempt {
-                    token,
-                    id,
-                    number,
-                    took: began.elapsed(),
-                    run,
-                }
+        let mut has_started = false;
+        while !self.is_draining && self.broken.is_none() && self.running.len() < self.room {
+            let left = self.left.map_or(usize::MAX, |left| {
+                usize::try_from(left).unwrap_or(usize::MAX)
             });
+            let room = (self.room - self.running.len()).min(left);
+            if room == 0 {
+                break;
+            }
+            let mut taken = self.subscription.try_next_batch(room);
+            if taken.is_empty() {
+                break;
+            }
+            if taken.len() > left {
+                let rest = taken.split_off(left);
+                self.subscription
+                    .give_back(rest.into_iter().map(|delivery| delivery.token));
+            }
+            self.left = self
+                .left
+                .map(|left| left.saturating_sub(taken.len() as u64));
+            has_started = true;
+            if self.batch.is_some() {
+                self.run(taken, Given::Batch);
+            } else {
+                for delivery in taken {
+                    self.run(vec![delivery], |mut messages| {
+                        Given::Message(messages.remove(0))
+                    });
+                }
+            }
         }
-        self.left = self.left.map(|left| left.saturating_sub(count as u64));
-        count > 0
+        has_started
+    }
+
+    fn run(&mut self, taken: Vec<Delivery>, given: impl FnOnce(Vec<Message>) -> Given) {
+        let (mut of, mut messages) = (Vec::new(), Vec::new());
+        for Delivery { token, message, .. } in taken {
+            of.push(Attempt {
+                token,
+                id: message.message_id().map(str::to_owned),
+                number: message.attempt(),
+            });
+            messages.push(message);
+        }
+        let given = given(messages);
+        let (handler, urgency) = (Arc::clone(&self.handler), self.urgency.subscribe());
+        self.running.spawn(async move {
+            let began = Instant::now();
+            let run = handler.run(given, urgency).await;
+            Attempts {
+                of,
+                took: began.elapsed(),
+                run,
+            }
+        });
     }
 
     /// No more messages; what runs may finish.
     fn drain(&mut self, by_signal: bool) {
         if !self.is_draining {
             self.is_draining = true;
+            self.probes.draining();
             self.subscription.close();
         } else if !by_signal {
             return;
@@ -325,11 +382,11 @@ impl Work<'_> {
         self.urgency.send_replace(Urgency::Drain);
     }
 
-    fn settle(&mut self, attempt: Result<Attempt, tokio::task::JoinError>) {
-        let attempt = match attempt {
-            Ok(attempt) => attempt,
+    fn settle(&mut self, ended: Result<Attempts, tokio::task::JoinError>) {
+        let ended = match ended {
+            Ok(ended) => ended,
             Err(why) => {
-                self.put_back += 1;
+                self.put_back += self.batch.unwrap_or(1) as u64;
                 self.broken.get_or_insert_with(|| {
                     let noun = self.handler.noun().0;
                     Fault::failed(format!("cannot follow a {noun}: {why}"))
@@ -337,39 +394,45 @@ impl Work<'_> {
                 return;
             }
         };
-        match attempt.run {
-            Ok(Run::Ended(verdict)) => {
-                if self.drain_until.is_some() && verdict.is_by_a_signal_to_all {
-                    self.put_back += 1;
-                    return;
+        let count = ended.of.len() as u64;
+        match ended.run {
+            Ok(Run::Ended(verdicts)) => {
+                let (mut settled, mut handled) = (Vec::new(), Vec::new());
+                for (attempt, verdict) in ended.of.into_iter().zip(verdicts) {
+                    if self.drain_until.is_some() && verdict.is_by_a_signal_to_all {
+                        self.put_back += 1;
+                        continue;
+                    }
+                    self.report.attempts += 1;
+                    if let Some(remark) = verdict.remark {
+                        tracing::warn!(
+                            message_id = attempt.id.as_deref().unwrap_or_default(),
+                            "{remark}"
+                        );
+                    }
+                    let is_handled = verdict.outcome == Outcome::Ack;
+                    settled.push((attempt.token, verdict.outcome));
+                    if is_handled {
+                        handled.push((attempt.id, attempt.number));
+                    }
                 }
-                self.report.attempts += 1;
-                if let Some(remark) = verdict.remark {
-                    tracing::warn!(
-                        message_id = attempt.id.as_deref().unwrap_or_default(),
-                        "{remark}"
-                    );
-                }
-                let outcome = verdict.outcome;
-                let handled = outcome == Outcome::Ack;
-                self.subscription.settle([(attempt.token, outcome)]);
-                if handled {
-                    let told =
-                        self.report
-                            .handled(attempt.id.as_deref(), attempt.number, attempt.took);
+                self.subscription.settle(settled);
+                for (id, number) in handled {
+                    let told = self.report.handled(id.as_deref(), number, ended.took);
                     self.note(told);
                 }
             }
-            Ok(Run::Stopped) => self.put_back += 1,
+            Ok(Run::Stopped) => self.put_back += count,
             Ok(Run::Unstarted(why)) => {
                 // Nobody is to blame: a handler that is missing for a while must not park the queue.
-                self.subscription.give_back([attempt.token]);
+                self.subscription
+                    .give_back(ended.of.into_iter().map(|attempt| attempt.token));
                 if let Some(why) = why {
                     self.cannot("run", &why);
                 }
             }
             Err(why) => {
-                self.put_back += 1;
+                self.put_back += count;
                 self.cannot("follow", &why);
             }
         }

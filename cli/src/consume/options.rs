@@ -1,6 +1,6 @@
 //! The options of `consume`, read and checked before anything is connected.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use retryrmq::{Consumer, DAY, Limits, MAX_DELAY, Pause, SECOND, parse_duration};
@@ -48,7 +48,21 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(super) concurrency: u16,
 
-    /// How many messages may be taken from the queue unacknowledged [default: twice the concurrency]
+    /// Give each run up to N messages: COMMAND gets a line of JSON for each, and may answer each with a line; an endpoint gets a
+    /// JSON array. --concurrency counts runs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000), help_heading = "Running")]
+    pub(super) batch: Option<u16>,
+
+    /// How long an incomplete batch waits for more messages, from its first one on; 0s takes what is there [default: 200ms]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        requires = "batch",
+        help_heading = "Running"
+    )]
+    batch_wait: Option<String>,
+
+    /// How many messages may be taken from the queue unacknowledged [default: twice what runs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
     pub(super) prefetch: Option<u16>,
 
@@ -74,6 +88,11 @@ pub(crate) struct Options {
     /// opened again in any case
     #[arg(long, help_heading = "Running")]
     pub(super) wait: bool,
+
+    /// Answer /healthz (the process responds), /readyz (the queue is consumed over an open connection) and /metrics (OpenMetrics
+    /// text) at this address, such as 0.0.0.0:9419
+    #[arg(long, value_name = "ADDRESS", help_heading = "Running")]
+    pub(super) listen: Option<SocketAddr>,
 
     /// End with an error if the broker refuses the login or the virtual host after a lost connection, instead of retrying
     /// forever. What runs then may finish as after a signal, see --drain
@@ -141,8 +160,23 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) pause: Option<Pause>,
     pub(super) prefetch: u16,
+    pub(super) batch: Option<usize>,
+    batch_wait: Option<Duration>,
     pub(super) max_retry_after: Duration,
     is_counted: bool,
+}
+
+/// The default of the core.
+const BATCH_WAIT: Duration = Duration::from_millis(200);
+/// For an incomplete batch to begin to run, on a busy machine.
+const SLACK: Duration = Duration::from_secs(1);
+
+impl Settings {
+    /// How much longer than `idle` an incomplete batch may wait.
+    pub(super) fn longer_than_idle(&self) -> Duration {
+        let wait = self.batch_wait.unwrap_or(BATCH_WAIT) + SLACK;
+        wait.saturating_sub(self.idle.unwrap_or_default())
+    }
 }
 
 /// What is to be done with a message.
@@ -227,6 +261,12 @@ impl Options {
         if let Some(priority) = self.priority {
             consumer = consumer.priority(priority);
         }
+        if let Some(batch) = settings.batch {
+            consumer = consumer.batch(batch);
+        }
+        if let Some(wait) = settings.batch_wait {
+            consumer = consumer.batch_wait(wait);
+        }
         if let Some(pause) = settings.pause {
             consumer = consumer.pause(pause);
         }
@@ -244,14 +284,17 @@ impl Options {
         let mut limits = Limits::default();
         limits.deferrals = self.max_deferrals.unwrap_or(limits.deferrals);
         limits.crashes = self.max_crashes.unwrap_or(limits.crashes);
-        let wanted = self
-            .prefetch
-            .unwrap_or_else(|| self.concurrency.saturating_mul(2));
+        let wanted = self.prefetch.unwrap_or_else(|| {
+            let runs = self.concurrency.saturating_mul(2);
+            runs.saturating_mul(self.batch.unwrap_or(1))
+        });
         // What is taken and not run goes back, and may lose its place by that: take no more than is to be run.
         let prefetch = self
             .count
             .and_then(|count| u16::try_from(count).ok())
-            .map_or(wanted, |count| wanted.min(count));
+            .map_or(wanted, |count| {
+                wanted.min(count.max(self.batch.unwrap_or(1)))
+            });
         let settings = Settings {
             timeout: positive("--timeout", self.timeout.as_deref())?,
             grace: duration("--grace", self.grace.as_deref().unwrap_or("5s"))?,
@@ -260,6 +303,12 @@ impl Options {
             limits,
             pause: self.pause.as_deref().map(pause).transpose()?,
             prefetch,
+            batch: self.batch.map(usize::from),
+            batch_wait: self
+                .batch_wait
+                .as_deref()
+                .map(|text| duration("--batch-wait", text))
+                .transpose()?,
             max_retry_after: positive("--max-retry-after", self.max_retry_after.as_deref())?
                 .unwrap_or(DAY),
             is_counted: self.count.is_some(),

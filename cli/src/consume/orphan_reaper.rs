@@ -20,6 +20,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use super::zombie_reaper;
 use crate::{error::Fault, exit::Exit};
 
 /// The subcommand as which the second process runs.
@@ -41,12 +42,17 @@ impl Warden {
                 .stderr(Stdio::null());
             // What the terminal tells us is not meant for it.
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
-            let mut child = command.spawn()?;
+            let (awaited, mut child) =
+                zombie_reaper::spawn(|| command.spawn(), |child| Some(child.id()))?;
             let line = child
                 .stdin
                 .take()
                 .ok_or_else(|| io::Error::other("a pipe is missing"))?;
-            std::thread::spawn(move || child.wait()); // leaves no zombie if it ends before us
+            // Leaves no zombie if it ends before us.
+            std::thread::spawn(move || {
+                let _ = child.wait();
+                drop(awaited);
+            });
             Ok(Line::to(Sender::from_owned_fd(OwnedFd::from(line))?))
         });
         match started {

@@ -14,7 +14,7 @@ use tokio::{
     process::Command,
 };
 
-use super::last_line::LastLine;
+use super::last_line::{FirstLines, LastLine};
 
 /// Its number in the command. Shells redirect to one digit only.
 const NUMBER: i32 = 3;
@@ -24,12 +24,30 @@ pub(super) const NAME: &str = "RETRYRMQ_OUTCOME_FD";
 /// Our end of the pipe.
 pub(super) struct Channel {
     from: Receiver,
-    said: Mutex<LastLine>,
+    said: Mutex<Said>,
+}
+
+/// What is kept of what was said.
+enum Said {
+    /// One word for one message.
+    Last(LastLine),
+    /// One for each.
+    Each(FirstLines),
+}
+
+impl Said {
+    fn push(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Last(line) => line.push(bytes),
+            Self::Each(lines) => lines.push(bytes),
+        }
+    }
 }
 
 impl Channel {
-    /// A pipe whose other end `command` has to itself; no other command inherits it.
-    pub(super) fn to(command: &mut Command) -> io::Result<Self> {
+    /// A pipe whose other end `command` has to itself; no other command inherits it. With `answers` so many lines are kept, and one more to
+    /// know that there were too many; otherwise the last one.
+    pub(super) fn to(command: &mut Command, answers: Option<usize>) -> io::Result<Self> {
         let (to, from) = pipe()?;
         let mapping = FdMapping {
             parent_fd: to.into_blocking_fd()?,
@@ -39,7 +57,11 @@ impl Channel {
             .fd_mappings(vec![mapping])
             .map_err(io::Error::other)?
             .env(NAME, NUMBER.to_string());
-        let said = Mutex::default();
+        let said = match answers {
+            None => Said::Last(LastLine::default()),
+            Some(count) => Said::Each(FirstLines::new(count + 1)),
+        };
+        let said = Mutex::new(said);
         Ok(Self { from, said })
     }
 
@@ -49,7 +71,7 @@ impl Channel {
         while self.from.readable().await.is_ok() {
             match self.from.try_read(&mut chunk) {
                 Ok(0) => break,
-                Ok(read) => self.line().push(&chunk[..read]),
+                Ok(read) => self.kept().push(&chunk[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => break, // an error is an end as well
             }
@@ -57,21 +79,25 @@ impl Channel {
         std::future::pending().await
     }
 
-    /// The last line of what was said, now that the command is gone: it is in the pipe, and who was left behind is not waited for.
-    pub(super) fn said(&self) -> Vec<u8> {
+    /// What was said, now that the command is gone: it is in the pipe, and who was left behind is not waited for. Empty if nothing was;
+    /// otherwise the last line, or the line of each message.
+    pub(super) fn said(&self) -> Vec<Vec<u8>> {
         let mut left = rustix::io::ioctl_fionread(&self.from).unwrap_or_default();
         let mut chunk = [0; 4096];
         // Read past tokio, which may not have heard yet that there is something.
         while left > 0
             && let Ok(read @ 1..) = rustix::io::read(&self.from, &mut chunk)
         {
-            self.line().push(&chunk[..read]);
+            self.kept().push(&chunk[..read]);
             left = left.saturating_sub(read as u64);
         }
-        self.line().bytes()
+        match &*self.kept() {
+            Said::Last(line) => Vec::from_iter(Some(line.bytes()).filter(|line| !line.is_empty())),
+            Said::Each(lines) => lines.all(),
+        }
     }
 
-    fn line(&self) -> MutexGuard<'_, LastLine> {
+    fn kept(&self) -> MutexGuard<'_, Said> {
         self.said
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())

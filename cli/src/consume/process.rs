@@ -4,11 +4,13 @@ use std::{
     io,
     os::unix::process::ExitStatusExt,
     process::{ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
-use retryrmq::Message;
 use rustix::io::Errno;
 use tokio::{
     io::AsyncWriteExt,
@@ -19,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    batch::{self, Given},
     environment::{self, Environment},
     exit_outcome::{self, Ending, Words},
     orphan_reaper::Warden,
@@ -26,6 +29,7 @@ use super::{
     process_group::{Group, Groups},
     run::{Run, Urgency, Verdict},
     stderr_tail::Passing,
+    zombie_reaper::{self, Awaited},
 };
 
 /// How long to try again when the machine has no process, memory or file to spare, although no command of ours runs
@@ -37,6 +41,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_secs(60);
 /// A service manager signals all processes one after the other: how much later than a command we may hear of it.
 const LATER: Duration = Duration::from_millis(500);
+
+/// How long the input of a batch may still be written after its command has ended.
+const FEEDS: Duration = Duration::from_secs(1);
 
 /// What to run, and for how long at most.
 #[derive(Clone, Debug)]
@@ -72,16 +79,16 @@ impl Shortage {
 }
 
 impl Program {
-    /// Runs the command for `message`.
+    /// Runs the command for a message or a batch.
     ///
     /// # Errors
     /// When it began, and cannot be followed.
     pub(super) async fn run(
         &self,
-        message: &Message,
+        given: Given,
         mut urgency: watch::Receiver<Urgency>,
     ) -> io::Result<Run> {
-        let (mut child, channel) = match self.spawn(message, &mut urgency).await {
+        let (_awaited, mut child, channel) = match self.spawn(&given, &mut urgency).await {
             Ok(Some(started)) => started,
             Ok(None) => return Ok(Run::Unstarted(None)),
             Err(why) => return Ok(Run::Unstarted(Some(why))),
@@ -89,18 +96,33 @@ impl Program {
         let mut group = Group::of(&child, &self.groups, &self.warden);
         let passing = Passing::of(child.stderr.take().ok_or_else(no_pipe)?);
         let mut input = child.stdin.take().ok_or_else(no_pipe)?;
-        let body = message.clone();
-        let feeding = tokio::spawn(async move {
-            // A command need not read its input: a closed pipe is no failure.
-            let _ = input.write_all(body.body()).await;
+        let count = given.messages().len();
+        let is_batch = matches!(given, Given::Batch(_));
+        let whole = Arc::new(AtomicUsize::new(0));
+        let fed = Arc::clone(&whole);
+        let mut feeding = tokio::spawn(async move {
+            // A command need not read the body of its message: a closed pipe is no failure.
+            match &given {
+                Given::Message(message) => {
+                    let _ = input.write_all(message.body()).await;
+                }
+                Given::Batch(messages) => {
+                    for message in messages {
+                        if input.write_all(&batch::line(message)).await.is_err() {
+                            break;
+                        }
+                        fed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
             let _ = input.shutdown().await;
         });
         let ending = tokio::select! {
             ending = self.follow(&mut child, &mut group, &mut urgency) => ending,
             never = channel.listen() => match never {},
         };
-        feeding.abort();
         let Some(ending) = ending? else {
+            feeding.abort();
             return Ok(Run::Stopped);
         };
         if !matches!(ending, Ending::Timeout(_)) {
@@ -108,6 +130,11 @@ impl Program {
         }
         // Before anything else is waited for: its number may soon be another's.
         drop(group);
+        if is_batch && ending == Ending::Exit(0) {
+            // It ends at once: it has written all, or nobody can read any more, unless the command has left somebody behind who could.
+            let _ = timeout(FEEDS, &mut feeding).await;
+        }
+        feeding.abort();
         if ending.is_by_a_signal_to_all() {
             let asked = urgency.wait_for(|urgency| *urgency >= Urgency::Drain);
             let _ = timeout(LATER, asked).await;
@@ -117,15 +144,21 @@ impl Program {
         let tail = passing.settle(has_failed).await;
         let words = Words {
             tail: &tail,
-            said: &said,
+            said: b"",
             longest: self.longest,
         };
-        let (outcome, remark) = exit_outcome::outcome(ending, words);
-        Ok(Run::Ended(Verdict {
+        if is_batch {
+            let whole = whole.load(Ordering::Relaxed);
+            let fed = batch::Fed { count, whole };
+            return Ok(Run::Ended(batch::verdicts(ending, words, &said, fed)));
+        }
+        let said = said.first().map_or(&b""[..], Vec::as_slice);
+        let (outcome, remark) = exit_outcome::outcome(ending, Words { said, ..words });
+        Ok(Run::Ended(vec![Verdict {
             outcome,
             remark,
             is_by_a_signal_to_all: ending.is_by_a_signal_to_all(),
-        }))
+        }]))
     }
 
     /// Waits for the end of a command, or brings it about; nothing when that was our wish.
@@ -158,18 +191,28 @@ impl Program {
     /// Starts the command; nothing when it was not to begin any more.
     async fn spawn(
         &self,
-        message: &Message,
+        given: &Given,
         urgency: &mut watch::Receiver<Urgency>,
-    ) -> io::Result<Option<(Child, Channel)>> {
+    ) -> io::Result<Option<(Awaited, Child, Channel)>> {
         let mut alone = Instant::now();
-        let mut environment = environment::of(message);
+        let mut environment = match given {
+            Given::Message(message) => environment::of(message),
+            Given::Batch(messages) => environment::of_batch(messages),
+        };
+        let answers = match given {
+            Given::Message(_) => None,
+            Given::Batch(messages) => Some(messages.len()),
+        };
         loop {
-            let error = match self.start(&environment) {
+            let error = match self.start(&environment, answers) {
                 Ok(started) => return Ok(Some(started)),
                 Err(error) => error,
             };
             let is_too_long = error.kind() == io::ErrorKind::ArgumentListTooLong;
-            if is_too_long && environment["RETRYRMQ_HEADERS"] != "{}" {
+            if let Given::Message(message) = given
+                && is_too_long
+                && environment["RETRYRMQ_HEADERS"] != "{}"
+            {
                 environment = environment::without_headers(message);
                 continue;
             }
@@ -188,10 +231,16 @@ impl Program {
         }
     }
 
-    fn start(&self, environment: &Environment) -> io::Result<(Child, Channel)> {
+    /// `answers`: how many lines of the pipe count; `None` for the last one.
+    fn start(
+        &self,
+        environment: &Environment,
+        answers: Option<usize>,
+    ) -> io::Result<(Awaited, Child, Channel)> {
         let mut command = self.command(environment);
-        let channel = Channel::to(&mut command)?;
-        Ok((command.spawn()?, channel))
+        let channel = Channel::to(&mut command, answers)?;
+        let (awaited, child) = zombie_reaper::spawn(|| command.spawn(), Child::id)?;
+        Ok((awaited, child, channel))
     }
 
     fn command(&self, environment: &Environment) -> Command {

@@ -86,7 +86,7 @@ impl Group {
     fn is_empty(&self) -> bool {
         self.id.is_none_or(|group| {
             // Whose parents are gone are ours where we are process 1, as in a container: the dead count until they are
-            // waited for.
+            // waited for. `zombie_reaper` does that as well, but later.
             while let Ok(Some(_)) = waitpgid(group, WaitOptions::NOHANG) {}
             test_kill_process_group(group).is_err()
         })

@@ -20,8 +20,8 @@ pub(super) enum Urgency {
 
 /// How a run ended.
 pub(super) enum Run {
-    /// By itself or by its timeout.
-    Ended(Verdict),
+    /// By itself or by its timeout: what follows for each message.
+    Ended(Vec<Verdict>),
     /// By us while it ran: its message goes back to the queue, and counts as delivered.
     Stopped,
     /// It never began, because we are to end, or for this reason: its message goes back to the queue as if it had never left it.

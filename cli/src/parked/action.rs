@@ -1,5 +1,7 @@
 //! What is done with parked messages, and with which of them.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::{audit::Log, selection::Words};
@@ -10,7 +12,7 @@ pub(super) struct Choice {
     /// The queue (its own name, not that of the parking queue)
     pub(super) queue: String,
 
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, Celery, Dramatiq, Watermill, …
     #[arg(long)]
     pub(super) dlq: bool,
 
@@ -33,14 +35,18 @@ pub(super) struct Choice {
 pub(super) enum Deed {
     /// To the queue that was named, or each to its own.
     Replay(Option<String>),
-    Drop,
+    /// Kept for a while in the queue for dropped messages; none: gone for good.
+    Drop(Option<Duration>),
+    /// Parked again, after a drop.
+    Restore,
 }
 
 impl Deed {
     pub(super) fn done(&self) -> &'static str {
         match self {
             Self::Replay(_) => "replayed",
-            Self::Drop => "dropped",
+            Self::Drop(_) => "dropped",
+            Self::Restore => "restored",
         }
     }
 
@@ -48,7 +54,8 @@ impl Deed {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Replay(_) => "replay",
-            Self::Drop => "drop",
+            Self::Drop(_) => "drop",
+            Self::Restore => "restore",
         }
     }
 }

@@ -48,13 +48,14 @@ fn dead_letter_queues(
         .collect()
 }
 
-/// As MassTransit, NServiceBus, EasyNetQ and Spring Cloud Stream name theirs, and most people their own.
+/// As MassTransit, NServiceBus, EasyNetQ, Spring Cloud Stream, Dramatiq, taskiq, Moleculer and Watermill's documentation name theirs, and most people their own.
 fn is_named_so(name: &str) -> bool {
     let small = name.to_ascii_lowercase();
     let ends = [
         "_error",
         "_skipped",
         ".error",
+        ".xq",
         ".dlq",
         "-dlq",
         "_dlq",
@@ -62,11 +63,14 @@ fn is_named_so(name: &str) -> bool {
         ".dead-letter",
         "-dead-letter",
         "-dead-letters",
+        ".dead_letter",
+        "poison",
+        "poison_queue",
     ];
     ends.iter().any(|end| small.ends_with(end))
         || matches!(
             &*small,
-            "error" | "failed" | "dlq" | "easynetq_default_error_queue"
+            "error" | "failed" | "failed_messages" | "dlq" | "easynetq_default_error_queue"
         )
 }
 

@@ -73,6 +73,10 @@ pub(super) struct Manner {
     /// Keep the count of retries: a message that had spent all of them gets one attempt
     #[arg(long)]
     keep_count: bool,
+
+    /// Whether `drop --keep` was given.
+    #[arg(skip)]
+    is_keep_said: bool,
 }
 
 /// What `--canary-unknown` says.
@@ -89,6 +93,13 @@ enum OnUnknown {
 const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
 
 impl Manner {
+    pub(super) fn of_drop(is_keep_said: bool) -> Self {
+        Self {
+            is_keep_said,
+            ..Self::default()
+        }
+    }
+
     fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, Fault> {
         match &self.retry {
             Some(policy) => {
@@ -144,6 +155,11 @@ pub(super) struct Doing<'a> {
     pace: Pace,
     editor: Option<Editor>,
     keep_count: bool,
+    /// The queue that copies go to with their records, when there are any.
+    kept_in: Option<String>,
+    /// Whether that queue has to be made first, for how long it keeps a message.
+    made_with: Option<Duration>,
+    is_keep_said: bool,
     first: Option<First>,
     /// The messages were chosen one by one: one that cannot go ends it.
     pub(super) named: bool,
@@ -175,6 +191,11 @@ impl<'a> Doing<'a> {
         let editor = manner.edit.then(Editor::of_environment);
         let (first, editor) = (first.transpose()?, editor.transpose()?);
         let log = (!choice.dry_run).then_some(&choice.log);
+        let (kept_in, made_with) = match deed {
+            Deed::Replay(_) | Deed::Drop(None) => (None, None),
+            Deed::Drop(keep) => (Some(parked.dropped().name()), *keep),
+            Deed::Restore => (Some(parked.parking()), None),
+        };
         Ok(Self {
             client,
             parked,
@@ -186,6 +207,9 @@ impl<'a> Doing<'a> {
             pace: Pace::of(manner.rate),
             editor,
             keep_count: manner.keep_count,
+            kept_in,
+            made_with,
+            is_keep_said: manner.is_keep_said,
             first,
             named: true,
             wave: Vec::new(),
@@ -225,7 +249,7 @@ impl<'a> Doing<'a> {
                         letter.library
                     )));
                 }
-                resend = foreign::instead(resend, letter);
+                resend = foreign::instead(resend, letter, self.keep_count);
             }
         }
         if self.choice.dry_run {
@@ -323,9 +347,12 @@ impl<'a> Doing<'a> {
         record: &Record,
         resend: &Resend,
     ) -> Result<(), Fault> {
-        if matches!(self.deed, Deed::Replay(_))
-            && let Err(error) = ordered.browse.would_send(resend)
-        {
+        let asked = match (self.deed, &self.kept_in) {
+            (Deed::Replay(_), _) => ordered.browse.would_send(resend),
+            (_, Some(_)) => ordered.browse.would_copy(record),
+            (_, None) => Ok(()),
+        };
+        if let Err(error) = asked {
             return self.refuse((place, record, resend), error, "would be refused", false);
         }
         self.tally.note(place, record, self.target(resend));
@@ -355,8 +382,18 @@ impl<'a> Doing<'a> {
         outcome: &str,
         begun: bool,
     ) -> Result<(), Fault> {
-        let alone = concerns_one(&error) && !self.named && matches!(self.deed, Deed::Replay(None));
+        let alone = match self.deed {
+            Deed::Replay(Some(_)) => false,
+            // Where there is no queue to copy to, none of them can go.
+            Deed::Drop(_) | Deed::Restore if error.kind() == ErrorKind::Unroutable => false,
+            Deed::Replay(None) | Deed::Drop(_) | Deed::Restore => {
+                concerns_one(&error) && !self.named
+            }
+        };
         let mut why = Fault::from(error).on_the_way();
+        if matches!(self.deed, Deed::Drop(_)) {
+            why = why.after("it is still parked: --for-good drops it without keeping a copy");
+        }
         if alone || begun {
             why = why.of_one();
         }
@@ -369,6 +406,11 @@ impl<'a> Doing<'a> {
             .note(&format!("{}: {}", handle(place, record), why.sentence()));
         self.fault.get_or_insert(why);
         Ok(())
+    }
+
+    /// The queue with the copies of what was dropped or restored.
+    pub(super) fn kept_in(&self) -> Option<&str> {
+        self.kept_in.as_deref()
     }
 
     /// The queue that it goes to, where there is one.
@@ -417,15 +459,29 @@ impl<'a> Doing<'a> {
         ordered: &mut Ordered,
         wave: Vec<(usize, Record, Resend)>,
     ) -> Result<(), Fault> {
-        let answers = match self.deed {
-            Deed::Drop => wave.iter().map(|_| Ok(())).collect(),
-            Deed::Replay(_) => {
+        let answers = match (self.deed, &self.kept_in) {
+            (Deed::Replay(_), _) => {
                 let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
-                match ordered.send(&resends).await {
-                    Some(answers) => answers,
-                    None => return Ok(()), // cut short: what became of it is not known
-                }
+                ordered.send(&resends).await
             }
+            (_, None) => Some(wave.iter().map(|_| Ok(())).collect()),
+            (_, Some(queue)) => {
+                if let Some(keep) = self.made_with.take() {
+                    let made = self.parked.make_dropped(keep).await;
+                    let made = made.map_err(|why| Fault::from(why).after(NOTHING_KEPT))?;
+                    if !made && self.is_keep_said {
+                        tracing::warn!(
+                            "{} exists, and keeps messages as long as it always did: --keep changes nothing; to change it, delete that queue",
+                            terminal_escape::line(queue)
+                        );
+                    }
+                }
+                let records: Vec<_> = wave.iter().map(|(_, record, _)| record.clone()).collect();
+                ordered.copy_to(&records, queue).await
+            }
+        };
+        let Some(answers) = answers else {
+            return Ok(()); // cut short: what became of it is not known
         };
         let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
         self.write_down(&wave, &answers, sent).await?;
@@ -474,10 +530,16 @@ impl<'a> Doing<'a> {
                 line
             })
             .collect();
-        let done = if is_replay {
-            format!("{sent} messages were replayed that it does not name, and are parked as well")
-        } else {
-            "what it does not name was not dropped".to_owned()
+        let done = match (is_replay, &self.kept_in) {
+            (true, _) => format!(
+                "{sent} messages were replayed that it does not name, and are parked as well"
+            ),
+            (false, Some(queue)) => format!(
+                "what it does not name was not {}; {sent} copies of it are in {}",
+                self.deed.done(),
+                terminal_escape::line(queue)
+            ),
+            (false, None) => "what it does not name was not dropped".to_owned(),
         };
         audit.append(&lines, &done).await
     }
@@ -485,17 +547,25 @@ impl<'a> Doing<'a> {
     /// The walk was over when copies had gone.
     fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> Fault {
         let fault = Fault::from(error);
-        if matches!(self.deed, Deed::Drop) {
-            return fault;
-        }
+        let to = match (self.deed, &self.kept_in) {
+            (Deed::Replay(_), _) => resend.target(),
+            (_, Some(queue)) => queue,
+            (_, None) => return fault,
+        };
         let (were, they) = if count == 1 {
             ("1 message was".to_owned(), "it is")
         } else {
             (format!("{count} messages were"), "they are")
         };
         fault.after(&format!(
-            "{were} replayed to {} before that was known: {they} parked as well",
-            terminal_escape::line(resend.target())
+            "{were} {} to {} before that was known: {they} still in {} as well",
+            if matches!(self.deed, Deed::Replay(_)) {
+                "replayed"
+            } else {
+                "copied"
+            },
+            terminal_escape::line(to),
+            terminal_escape::line(&self.parked.name())
         ))
     }
 
@@ -568,6 +638,9 @@ impl<'a> Doing<'a> {
         Ok(Go::On)
     }
 }
+
+const NOTHING_KEPT: &str =
+    "nothing was dropped: with --for-good no copy is kept, and that queue is not needed";
 
 /// Whether others do not share it: each message has its own target.
 fn concerns_one(error: &retryrmq::Error) -> bool {

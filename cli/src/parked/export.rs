@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// The queue whose parked messages to export (its own name, not that of the parking queue)
     queue: String,
 
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, Celery, Dramatiq, Watermill, …
     #[arg(long)]
     dlq: bool,
 

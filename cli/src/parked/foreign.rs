@@ -33,6 +33,13 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
     })
 }
 
+/// The task of Celery that a consumer of ours parked: its name and its arguments.
+pub(super) fn task(record: &Record) -> Option<(String, String)> {
+    let message = record.message();
+    let headers = message.headers().filter(|_| record.is_ours());
+    other_libraries::celery_task(&table(headers?))
+}
+
 /// One word for who left it.
 pub(super) fn library(record: &Record, letter: Option<&DeadLetter>) -> Option<&'static str> {
     if record.is_ours() {
@@ -106,8 +113,9 @@ pub(super) fn obstacle(letter: Option<&DeadLetter>, target: &str) -> Option<Stri
     ))
 }
 
-/// Replays the original instead of the message as it stands: without what was written on it as it failed.
-pub(super) fn instead(resend: Resend, letter: &DeadLetter) -> Resend {
+/// Replays the original instead of the message as it stands: without what was written on it as it failed. `keep_count`: a counter of the library
+/// stays, too.
+pub(super) fn instead(resend: Resend, letter: &DeadLetter, keep_count: bool) -> Resend {
     let (properties, body) = match &letter.replay {
         Replay::Never(_) => return resend,
         Replay::Without(names) if names.is_empty() => return resend,
@@ -121,6 +129,11 @@ pub(super) fn instead(resend: Resend, letter: &DeadLetter) -> Resend {
             }
             let properties = message.properties().clone().with_headers(kept);
             (properties, message.body().to_vec())
+        }
+        Replay::Recounted(_) if keep_count => return resend,
+        Replay::Recounted(body) => {
+            let message = resend.record().message();
+            (message.properties().clone(), body.clone())
         }
         Replay::Original { body, properties } => (unwrapped(properties), body.clone()),
     };

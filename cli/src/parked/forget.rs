@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{ArgGroup, Args};
-use retryrmq::{Client, Parked, Record, parse_duration, waiting_queue};
+use retryrmq::{Client, ErrorKind, Parked, Record, parse_duration, waiting_queue};
 use serde_json::{Value, json};
 
 use super::{
@@ -27,7 +27,8 @@ use retryrmq::terminal_escape;
 
 /// Erase messages for good, parked and waiting for a retry: what a person may ask for
 ///
-/// Looks through the parking queue and all waiting queues; with --dlq through that dead-letter queue alone. What is ready in the work
+/// Looks through the parking queue, what was dropped from it, and all waiting queues; with --dlq through that dead-letter queue, and
+/// what was dropped from it. What is ready in the work
 /// queue itself, or with a consumer, is not touched: look there as well, or run this again when those are done. Nor is what a service
 /// keeps in Redis: `retryrmq serve --waiting` lists that, and `--cancel` erases it.
 #[derive(Clone, Debug, Args)]
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
 
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, Celery, Dramatiq, Watermill, …
     #[arg(long)]
     dlq: bool,
 
@@ -183,21 +184,39 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         forgotten: (0, 0),
         agreed: 0,
     };
-    let walk = match client.depths(&[parked.name()]).await?.as_slice() {
-        [None] if work.is_none() => {
-            client.close().await;
-            return Err(Fault::not_found(format!(
-                "there is no queue `{}`",
-                terminal_escape::line(&parked.name())
-            )));
+    // Also what was dropped, and is kept for a while.
+    let dropped = parked.dropped();
+    let depths = client.depths(&[parked.name(), dropped.name()]).await;
+    let depths = match depths {
+        // The name with `.dropped` is longer than a name can be, so that there is no such queue.
+        Err(error) if error.kind() == ErrorKind::TooLarge => {
+            client.depths(&[parked.name()]).await?
         }
-        [Some(_)] => match Ordered::open(&parked, true, stop.clone()).await? {
-            Some(walk) => Some(walk),
-            None => return Ok(Exit::Interrupted),
-        },
-        _ => None, // nothing was ever parked
+        depths => depths?,
     };
-    let done = forget.all(&options, walk, &mut selection, &stop).await;
+    if work.is_none() && depths.first() == Some(&None) {
+        client.close().await;
+        return Err(Fault::not_found(format!(
+            "there is no queue `{}`",
+            terminal_escape::line(&parked.name())
+        )));
+    }
+    let mut walks = Vec::new();
+    for (parked, depth) in [&parked, &dropped].into_iter().zip(depths) {
+        if depth.is_none() {
+            continue; // nothing was ever parked, or dropped
+        }
+        match Ordered::open(parked, true, stop.clone()).await? {
+            Some(walk) => walks.push(walk),
+            None => return Ok(Exit::Interrupted),
+        }
+    }
+    let queues = walks.iter().map(|walk| walk.name().to_owned());
+    let mut queues: Vec<_> = queues.collect();
+    if queues.is_empty() {
+        queues.push(parked.name());
+    }
+    let done = forget.all(&options, walks, &mut selection, &stop).await;
     client.close().await;
     let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
     let (agreed, listener) = (forget.agreed, forget.listener);
@@ -207,17 +226,20 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         "{} {would}forgotten: {from_parking} parked, {from_waiting} waiting",
         messages(count)
     );
-    let looked: Vec<_> = rungs
-        .iter()
-        .map(|name| terminal_escape::line(name))
-        .collect();
+    let names = |queues: &[String]| {
+        let names: Vec<_> = queues
+            .iter()
+            .map(|name| terminal_escape::line(name))
+            .collect();
+        names.join(", ")
+    };
     let looked = format!(
         "looked through {} and {} waiting queue{}{}{}",
-        terminal_escape::line(&parked.name()),
+        names(&queues),
         rungs.len(),
         if rungs.len() == 1 { "" } else { "s" },
         if rungs.is_empty() { "" } else { ": " },
-        looked.join(", ")
+        names(&rungs)
     );
     done.map_err(|fault| fault.after(&summary))?;
     selection.tell(output);
@@ -270,16 +292,20 @@ impl Forget<'_> {
     async fn all(
         &mut self,
         options: &Options,
-        mut walk: Option<Ordered>,
+        mut walks: Vec<Ordered>,
         selection: &mut Selection,
         stop: &Stop,
     ) -> Result<(), Fault> {
-        let chosen = match &mut walk {
-            Some(walk) => self.chosen(walk, selection).await,
-            None => Ok(Vec::new()),
-        };
         let work = async {
-            let chosen = chosen?;
+            let mut chosen = Vec::new();
+            for (number, walk) in walks.iter_mut().enumerate() {
+                let of_it = self.chosen(walk, selection).await?;
+                chosen.extend(
+                    of_it
+                        .into_iter()
+                        .map(|(record, line)| (number, record, line)),
+                );
+            }
             self.found = !chosen.is_empty();
             let asks = !(options.yes || options.dry_run);
             let marks = if asks || options.dry_run || self.notes.hold_any() {
@@ -289,7 +315,7 @@ impl Forget<'_> {
                 let count = chosen.len() + waiting;
                 if options.dry_run {
                     self.forgotten = (chosen.len() as u64, waiting as u64);
-                    for (_, line) in chosen {
+                    for (.., line) in chosen {
                         self.print(line, false);
                     }
                     return Ok(());
@@ -308,12 +334,13 @@ impl Forget<'_> {
             self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
             self.waiting(selection, Some(marks), MOST, stop).await?;
-            for (record, line) in chosen {
-                let Some(walk) = &mut walk else { break };
+            for (number, record, line) in chosen {
                 if stop.is_set() {
                     break;
                 }
-                self.write_down(&record, &self.parked.name()).await?;
+                let walk = &mut walks[number];
+                let name = walk.name().to_owned();
+                self.write_down(&record, &name).await?;
                 if walk.drop(&record).await? {
                     self.forgotten.0 += 1;
                     self.print(line, true);
@@ -321,14 +348,14 @@ impl Forget<'_> {
             }
             Ok::<_, Fault>(())
         };
-        let done = work.await;
-        match walk {
-            Some(walk) => walk.close_after(done).await,
-            None => done,
+        let mut done = work.await;
+        for walk in walks {
+            done = walk.close_after(done).await;
         }
+        done
     }
 
-    /// Those in the parking queue, which the walk holds, and the line that tells of each. No body is kept: it is what is to be
+    /// Those in the queue of a walk, which holds them, and the line that tells of each. No body is kept: it is what is to be
     /// erased, and there may be very many.
     async fn chosen(
         &self,
@@ -338,7 +365,7 @@ impl Forget<'_> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
             if selection.takes(place, &record, walk.parking()) {
-                let line = self.line(place, &record, walk.parking());
+                let line = self.line(place, &record, walk.name());
                 chosen.push((record.without_body(), line));
             }
         }
@@ -351,7 +378,7 @@ impl Forget<'_> {
         if others.hold() && !walk.is_stopped() {
             return Err(Fault::held(format!(
                 "nothing was forgotten, because a message that is not to be seen may be meant: {}",
-                others.sentence(&self.parked.name())
+                others.sentence(walk.name())
             )));
         }
         Ok(chosen)

@@ -10,6 +10,7 @@ use super::{
     all_queues,
     decode_args::Reading,
     filter::{Criteria, Filter},
+    foreign,
     message_ref::handle,
     notes::{Notes, Told, Unseen},
     other_consumers::Others,
@@ -18,6 +19,7 @@ use super::{
     target,
 };
 use crate::{
+    doctor,
     error::Fault,
     exit::Exit,
     global::Global,
@@ -43,7 +45,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     management: Management,
 
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, Celery, Dramatiq, Watermill, …
     #[arg(long)]
     dlq: bool,
 
@@ -122,6 +124,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     );
     let stop = Stop::listen()?;
     if let Some(queue) = options.queue.clone() {
+        if options.management.is_said() {
+            let desk = options.management.open(global)?;
+            doctor::warn_of_lost_parking(&queue, &desk).await;
+        }
         let client = global.connect().await?;
         let parked = target::parked(&client, &queue, options.dlq);
         let listed = one(&options, &mut filter, (&client, &parked), stop, output).await;
@@ -448,7 +454,10 @@ pub(super) fn row(place: usize, record: &Record, output: &Output) -> Vec<Text> {
         row.push(Look::Dim.of(fingerprint(&record.fingerprint, output)));
     }
     // On a terminal the table cuts it to its width; elsewhere a row is to be read as well.
-    let error = error(record);
+    let error = match foreign::task(record) {
+        Some((task, _)) => format!("{}: {}", terminal_escape::line(&task), error(record)),
+        None => error(record),
+    };
     row.push(Look::Plain.of(console::truncate_str(&error, LONGEST_ERROR, "…")));
     row
 }

@@ -61,6 +61,9 @@ pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -
         Err(_) => all["body_base64"] = json!(json::base64(message.body())),
     }
     let Some(letter) = letter else {
+        if let Some((task, _)) = foreign::task(record) {
+            all["message_type"] = json!(task);
+        }
         return all;
     };
     all["message_type"] = json!(letter.message_type);

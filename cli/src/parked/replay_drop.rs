@@ -1,7 +1,9 @@
-//! `retryrmq parked replay` and `retryrmq parked drop`.
+//! `retryrmq parked replay`, `retryrmq parked drop` and `retryrmq parked restore`.
+
+use std::time::Duration;
 
 use clap::Args;
-use retryrmq::Record;
+use retryrmq::{Record, parse_duration};
 
 use super::{
     action::{Choice, Deed},
@@ -63,7 +65,9 @@ pub(crate) struct Replay {
     manner: Manner,
 }
 
-/// Drop parked messages for good
+/// Drop parked messages
+///
+/// They are kept for a day in QUEUE.parked.dropped: `parked restore` parks them again. Then the broker deletes them.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "\
@@ -72,7 +76,11 @@ Examples:
   retryrmq parked drop orders --reason expired --yes
   retryrmq parked drop orders --where 'body.customer.id == 7'
   retryrmq parked drop orders --all --dry-run
+  retryrmq parked drop orders --error password --for-good
 
+The first drop makes QUEUE.parked.dropped, and --keep says how long that queue
+keeps a message (x-message-ttl). Later drops use it as it is: to keep them longer,
+delete it. A message leaves the parking queue after its copy there is confirmed.
 Without --yes it asks, and needs a terminal for that. With --yes a place alone
 (#1) is refused, because places move, and so are an id that several messages have,
 the beginning of a fingerprint that several kinds of failure have, and --where on
@@ -86,6 +94,34 @@ pub(crate) struct Drop {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
+
+    /// How long the broker keeps them, if this is the first drop (default: 1d)
+    #[arg(long, value_name = "DURATION")]
+    keep: Option<String>,
+
+    /// Keep no copy
+    #[arg(long, conflicts_with = "keep")]
+    for_good: bool,
+}
+
+/// Park dropped messages again
+///
+/// They are those in QUEUE.parked.dropped, where they are kept for a day.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "\
+Examples:
+  retryrmq parked restore orders --all
+  retryrmq parked restore orders order-17
+  retryrmq parked ls orders.parked.dropped --dlq    what can be restored
+
+Each message is parked as it was, with its record, at the tail of the parking
+queue. It leaves the queue of dropped messages after that is confirmed.",
+    override_usage = "retryrmq parked restore [OPTIONS] <QUEUE> <ID…|--error <TEXT>|--where <CONDITION>|…|--all>"
+)]
+pub(crate) struct Restore {
+    #[command(flatten)]
+    choice: Choice,
 }
 
 pub(super) async fn replay(
@@ -122,7 +158,7 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
     let sure = options.yes || options.choice.dry_run;
     if !sure && !prompt::can_ask() {
         return Err(Fault::usage(
-            "dropped messages are gone for good: pass --yes, or look first with --dry-run",
+            "this drops messages: pass --yes, or look first with --dry-run",
         ));
     }
     let mut selection = options.choice.which.read()?;
@@ -134,11 +170,43 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         .filter(|_| options.yes && !options.choice.dry_run)
     {
         return Err(Fault::usage(format!(
-            "{place} alone does not name what is dropped for good, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
+            "{place} alone does not name what is dropped, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
         )));
     }
-    let deed = (Deed::Drop, Manner::default());
+    let text = options.keep.as_deref();
+    let keep = parse_duration(text.unwrap_or("1d"))
+        .ok()
+        .filter(|keep| (SECOND..=LONGEST_KEPT).contains(keep))
+        .ok_or_else(|| Fault::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
+    // What is in the queue of dropped messages already is dropped from there for good.
+    let was_dropped =
+        options.choice.dlq && target::before_the_drop(&options.choice.queue).is_some();
+    if was_dropped && options.keep.is_some() {
+        return Err(Fault::usage(
+            "what is in the queue of dropped messages is dropped from there for good: leave --keep out",
+        ));
+    }
+    let keep = (!options.for_good && !was_dropped).then_some(keep);
+    let manner = Manner::of_drop(options.keep.is_some());
+    let deed = (Deed::Drop(keep), manner);
     act(options.choice, selection, deed, sure, global, output).await
+}
+
+pub(super) async fn restore(
+    options: Restore,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, Fault> {
+    // Whoever looked at that queue with --dlq names it, which does not say from which queue its messages were dropped.
+    if let Some(work) = target::before_the_drop(&options.choice.queue) {
+        let work = terminal_escape::line(work);
+        return Err(Fault::usage(format!(
+            "name the queue and not that of its dropped messages: `parked restore {work}`, or `parked restore {work} --dlq` if they were dropped from the dead-letter queue {work}"
+        )));
+    }
+    let selection = options.choice.which.read()?;
+    let deed = (Deed::Restore, Manner::default());
+    act(options.choice, selection, deed, true, global, output).await
 }
 
 async fn act(
@@ -151,13 +219,18 @@ async fn act(
 ) -> Result<Exit, Fault> {
     let stop = Stop::listen()?;
     let client = global.connect().await?;
-    let parked = target::parked(&client, &choice.queue, choice.dlq);
-    let notes = if selection.is_named() || selection.wants_a_fingerprint() {
+    let parked = match deed {
+        Deed::Restore => target::parked(&client, &choice.queue, choice.dlq).dropped(),
+        _ => target::parked(&client, &choice.queue, choice.dlq),
+    };
+    // What somebody dropped is not on hold any more.
+    let is_restore = matches!(deed, Deed::Restore);
+    let notes = if is_restore || selection.is_named() || selection.wants_a_fingerprint() {
         Some(Notes::default())
     } else {
         let work = target::family(&choice.queue, choice.dlq);
         let unseen = match deed {
-            Deed::Drop if !choice.dry_run => Unseen::Refuses,
+            Deed::Drop(_) if !choice.dry_run => Unseen::Refuses,
             _ => Unseen::IsTold,
         };
         Notes::unless_cut(&stop, &client, work, unseen).await?
@@ -174,15 +247,15 @@ async fn act(
         (global, output),
     )
     .await?;
-    let Some(ordered) = Ordered::open(&parked, choice.dlq, stop).await? else {
+    let Some(ordered) = Ordered::open(&parked, choice.dlq || is_restore, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
         thorough: match deed {
-            Deed::Drop => selection.is_named() || selection.has_part_of_a_fingerprint(),
-            Deed::Replay(_) => selection.bare_place().is_some(),
+            Deed::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
+            Deed::Replay(_) | Deed::Restore => selection.bare_place().is_some(),
         },
         ordered,
         selection,
@@ -210,7 +283,7 @@ async fn act(
     let done = ordered.close_after(done).await;
     let tally = std::mem::take(&mut doing.tally);
     client.close().await;
-    let mut summary = summary(&tally, &choice, &deed);
+    let mut summary = summary(&tally, &choice, &deed, doing.kept_in());
     if spared > 0 {
         summary.push_str(&format!(
             "; {spared} on hold were left alone (`parked ls --group` says why; name them to act on them)"
@@ -297,7 +370,7 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Resu
         return Ok(());
     }
     let parked = terminal_escape::line(walk.ordered.parking());
-    if let Deed::Replay(_) = deed {
+    if matches!(deed, Deed::Replay(_) | Deed::Restore) {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
         );
@@ -346,8 +419,15 @@ async fn all_at_once(
 ) -> Result<(), Fault> {
     let mut chosen = Vec::new();
     // Nobody is shown a body any more, and there may be very many.
-    let lean = matches!(deed, Deed::Drop) && !output.is_json();
+    let lean = matches!(deed, Deed::Drop(None)) && !output.is_json();
+    let mut bytes = 0;
     while let Some((place, record)) = walk.next().await? {
+        bytes += record.message().body().len();
+        if bytes > MOST_HELD && matches!(deed, Deed::Drop(Some(_))) && !choice.dry_run {
+            return Err(Fault::usage(
+                "what is meant has more than 256 MiB, too much to hold until you have answered; nothing was dropped: look with --dry-run, and pass --yes; or choose fewer messages, or pass --for-good",
+            ));
+        }
         chosen.push(match lean {
             true => (place, record.without_body()),
             false => (place, record),
@@ -358,7 +438,7 @@ async fn all_at_once(
     }
     if walk.thorough {
         let others = Others::of(&walk.ordered.browse);
-        let for_good = matches!(deed, Deed::Drop) && sure && !choice.dry_run;
+        let for_good = matches!(deed, Deed::Drop(_)) && sure && !choice.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(walk.ordered.parking()));
         }
@@ -372,7 +452,7 @@ async fn all_at_once(
         walk.left -= chosen.len() as u64;
     }
     let is_missing = || walk.selection.missing().is_some() && walk.left > 0;
-    if !sure && (is_missing() || !agreed(walk, choice, &chosen, output).await?) {
+    if !sure && (is_missing() || !agreed(walk, choice, deed, &chosen, output).await?) {
         return Ok(());
     }
     let done = async {
@@ -392,6 +472,7 @@ async fn all_at_once(
 async fn agreed(
     walk: &mut Walk,
     choice: &Choice,
+    deed: &Deed,
     chosen: &[(usize, Record)],
     output: &Output,
 ) -> Result<bool, Fault> {
@@ -414,9 +495,14 @@ async fn agreed(
         asked.note(*place, record, None);
     }
     let question = format!(
-        "Drop {} {plural} parked for {} for good{}?",
+        "Drop {} {plural} parked for {}{}{}?",
         chosen.len(),
         terminal_escape::line(&choice.queue),
+        if matches!(deed, Deed::Drop(None)) {
+            " for good"
+        } else {
+            ""
+        },
         asked.names()
     );
     tokio::select! {
@@ -425,17 +511,34 @@ async fn agreed(
     }
 }
 
-fn summary(tally: &Tally, choice: &Choice, deed: &Deed) -> String {
+fn summary(tally: &Tally, choice: &Choice, deed: &Deed, kept_in: Option<&str>) -> String {
     let count = tally.count;
     let plural = if count == 1 { "message" } else { "messages" };
     let would = if choice.dry_run { "would be " } else { "" };
+    let queue = kept_in.map(terminal_escape::line);
+    let (place, kept) = match (deed, queue) {
+        (Deed::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
+        (_, Some(queue)) if count > 0 && !choice.dry_run => (
+            String::new(),
+            format!(
+                "; kept in {queue}: `parked restore{}` parks them again",
+                if choice.dlq { " --dlq" } else { "" }
+            ),
+        ),
+        _ => (tally.targets(), String::new()),
+    };
     format!(
-        "{count} {plural} {would}{}{}{}",
+        "{count} {plural} {would}{}{place}{}{kept}",
         deed.done(),
-        tally.targets(),
         tally.names()
     )
 }
+
+/// So many bytes of bodies are held while a question waits for its answer.
+const MOST_HELD: usize = 256 * 1024 * 1024;
+/// The longest that dropped messages are kept.
+const LONGEST_KEPT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
 fn tell(

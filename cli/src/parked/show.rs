@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// The queue (its own name, not that of the parking queue)
     queue: String,
 
-    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, EasyNetQ, Symfony, Celery
+    /// QUEUE is a dead-letter queue itself, whoever fills it: the broker, MassTransit, NServiceBus, Spring, Celery, Dramatiq, Watermill, …
     #[arg(long)]
     dlq: bool,
 
@@ -228,6 +228,10 @@ fn people(
     }
     if let Some(kind) = letter.and_then(|letter| letter.message_type.as_deref()) {
         field("type", &terminal_escape::line(kind))?;
+    }
+    if let Some((task, arguments)) = foreign::task(record) {
+        let task = format!("{task} {arguments}");
+        field("task", &terminal_escape::line(&task))?;
     }
     if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
         field("no replay", &terminal_escape::line(why))?;

@@ -20,8 +20,9 @@ pub(super) struct Ordered {
     /// How many have been handed out: the place of the last.
     pub(super) place: usize,
     sorted: Option<VecDeque<Record>>,
-    /// The queue that is walked through.
+    /// The queue that the messages were parked in, for whoever reads them.
     parking: String,
+    name: String,
     stop: Stop,
     /// Something was still under way when we ended.
     is_cut: bool,
@@ -41,7 +42,8 @@ impl Ordered {
             browse: browse.map_err(|error| target::absent(error, dlq))?,
             place: 0,
             sorted: None,
-            parking: parked.name(),
+            parking: parked.parking(),
+            name: parked.name(),
             stop,
             is_cut: false,
         }))
@@ -58,9 +60,14 @@ impl Ordered {
         Ok(self.browse.remaining() == 0)
     }
 
-    /// The queue that it goes through.
+    /// The queue that its messages were parked in.
     pub(super) fn parking(&self) -> &str {
         &self.parking
+    }
+
+    /// The queue that it goes through.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// What another library or the broker says of a message.
@@ -79,6 +86,18 @@ impl Ordered {
         let sent = self.stop.unless_cut(self.browse.send(messages)).await;
         self.is_cut |= sent.is_none();
         sent
+    }
+
+    /// Like [`send`](Self::send), for copies of messages and their records as they are.
+    pub(super) async fn copy_to(
+        &mut self,
+        records: &[Record],
+        queue: &str,
+    ) -> Option<Vec<retryrmq::Result<()>>> {
+        let copied = self.browse.copy_to(records, queue);
+        let copied = self.stop.unless_cut(copied).await;
+        self.is_cut |= copied.is_none();
+        copied
     }
 
     /// Drops a message. Whether that was done: not where we are to end and a broker does not answer.

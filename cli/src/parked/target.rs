@@ -1,15 +1,24 @@
 //! Which queue is read: the parking queue of a work queue, or a dead-letter queue itself.
 
-use retryrmq::{Client, ErrorKind, Parked};
+use retryrmq::{Client, ErrorKind, Parked, dropped_queue, work_queue_of};
 
 use crate::error::Fault;
 
 /// The queue to walk through.
 pub(super) fn parked(client: &Client, queue: &str, dlq: bool) -> Parked {
+    if let Some(work) = before_the_drop(queue).filter(|_| dlq) {
+        return client.parked(work).dropped();
+    }
     match family(queue, dlq) {
         Some(work) => client.parked(work),
         None => client.dead_letters(queue),
     }
+}
+
+/// The queue that `--dlq` names, where that is the queue of dropped messages itself: the one that they were dropped from.
+pub(super) fn before_the_drop(dlq: &str) -> Option<&str> {
+    let work = work_queue_of(dlq)?;
+    (dropped_queue(work) == dlq).then_some(work)
 }
 
 /// The work queue that it belongs to; none for a dead-letter queue that is not one of ours.

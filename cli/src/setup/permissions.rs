@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use retryrmq::{
-    DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, parking_queue, permission_for, permission_pattern,
-    unreadable_queue,
+    DEAD_EXCHANGE, HANDOVER_QUEUE, Strategy, dropped_queue, parking_queue, permission_for,
+    permission_pattern, unreadable_queue,
 };
 use retryrmq_operator::{configuration::Permission, note};
 use serde_json::{Value, json};
@@ -40,6 +40,10 @@ impl Grant {
             // What is looked at goes back as a copy, and a replay is one.
             grant.write.insert(permission_for(DEFAULT_EXCHANGE));
             grant.read.insert(permission_pattern(name.get_ref()));
+            // What is dropped is kept for a while, in a queue that the first drop makes.
+            let dropped = permission_for(&dropped_queue(name.get_ref()));
+            grant.configure.insert(dropped.clone());
+            grant.read.insert(dropped);
             // What is on hold stands in the notes.
             let notes = parking_queue(&note::family(name.get_ref()));
             grant.read.insert(permission_for(&notes));

@@ -167,7 +167,8 @@ Examples:
 
 Each message is removed when its copy is confirmed. All others stay in their places,
 but for those that --try-each has asked for: 1,000 in the parking queue and on RabbitMQ
-4.3, elsewhere the eight that were delivered most often, with three deliveries more.
+4.3, elsewhere eight, with three deliveries more. Those for which connections ended most
+often come first. If not all could be asked for, the command fails and says why.
 JSON: queue, from, to, moved (a number) and causes.";
 
 async fn take(options: Take, global: &Global, output: &Output) -> Result<Exit, Fault> {

@@ -190,6 +190,7 @@ async fn every_fault_is_found_and_nothing_else() {
             ("RQ121", "itself"),
             ("RQ122", "held"),
             ("RQ124", "heap.unreadable"),
+            ("RQ125", "hidden"),
         ]);
         if is_4 {
             expected.extend(found([("RQ107", "default-limit"), ("RQ115", "hasty")]));

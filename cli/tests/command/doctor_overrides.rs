@@ -1,7 +1,7 @@
 //! Policies and feature flags that take away what a queue was declared with: `doctor`, `topology` and `consume` say so before anything is
 //! lost.
 
-use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
+use retryrmq_harness::{Broker, Version, on_brokers, on_brokers_where, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
@@ -72,6 +72,65 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
             mend(&broker, &finding(&report, "RQ108", QUEUE)).await;
             clinic.finds(&[], &found([])).await;
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends() {
+    on_brokers(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let apply = ["topology", QUEUE, RETRY, "--apply"];
+        clinic.run(&apply).await.exits(0);
+        clinic.queue("sms", json!({"x-max-length": 5})).await;
+        let refuses = json!({"x-max-length": 5, "x-overflow": "reject-publish"});
+        clinic.queue("strict", refuses).await;
+        let drops = json!({"x-max-length-bytes": 5, "x-overflow": "drop-head"});
+        clinic.queue("small", drops).await;
+        clinic
+            .routed("routed", "dead", json!({"x-max-length": 5}))
+            .await;
+        let expected = found([("RQ125", "sms"), ("RQ125", "small")]);
+        let ours = "--ignore=RQ101,RQ103,RQ107,RQ110,RQ112";
+        clinic.finds(&[ours], &expected).await;
+        let report = clinic
+            .run(&["--json", "doctor", ours])
+            .await
+            .exits(8)
+            .json();
+        let sms = finding(&report, "RQ125", "sms");
+        let sentence = sms["sentence"].as_str().unwrap();
+        assert!(
+            sentence.contains("beyond 5 messages (`max-length`)"),
+            "{sentence}"
+        );
+        let fix = finding(&report, "RQ125", "small")["fix"].to_string();
+        assert!(fix.contains("make the queue anew"), "{fix}");
+        if broker.is_controllable() {
+            mend(&broker, &sms).await;
+            clinic.finds(&[ours], &found([("RQ125", "small")])).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_of_parked_messages_says_that_a_policy_deletes_some() {
+    on_brokers(|broker| async move {
+        let clinic = Clinic::of(&broker).await;
+        let apply = ["topology", QUEUE, RETRY, "--apply"];
+        clinic.run(&apply).await.exits(0);
+        let list = ["parked", "ls", QUEUE];
+        let before = clinic.run(&list).await.exits(0).err;
+        assert!(!before.contains("RQ110"), "{before}");
+        clinic
+            .policy("cap", "^orders", 1, json!({"max-length": 20}))
+            .await;
+        let listed = clinic.run(&list).await.exits(0).err;
+        assert!(
+            listed.contains("RQ110") && listed.contains("drops the oldest beyond 20 messages"),
+            "{listed}"
+        );
     })
     .await;
 }

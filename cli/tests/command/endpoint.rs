@@ -151,6 +151,11 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let wanted: Value = serde_json::from_slice(&body).unwrap_or_default();
+    // A batch is answered as its first message says.
+    let wanted = match wanted[0]["body"].as_str() {
+        Some(first) => serde_json::from_str(first).unwrap_or_default(),
+        None => wanted,
+    };
     let login = parts.headers.get("authorization").cloned();
     let path = parts.uri.path().to_owned();
     let go_on = shared.go_on.notified();

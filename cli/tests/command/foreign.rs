@@ -225,6 +225,76 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
     .await;
 }
 
+/// Dramatiq and taskiq count within the body: their workers would give the message up again at once.
+#[tokio::test]
+async fn a_counter_within_the_body_begins_again() {
+    on_brokers(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        for (name, work, dead, old, new) in [
+            (
+                "dramatiq-charge",
+                "shop",
+                "shop.XQ",
+                r#""retries":1"#,
+                r#""retries":0"#,
+            ),
+            (
+                "taskiq",
+                "taskiq.shop",
+                "taskiq.dead",
+                r#""_retries": "1""#,
+                r#""_retries": "0""#,
+            ),
+        ] {
+            let mut route = FieldTable::default();
+            for (name, value) in [("exchange", ""), ("routing-key", dead)] {
+                route.insert(
+                    format!("x-dead-letter-{name}").into(),
+                    AMQPValue::LongString(value.into()),
+                );
+            }
+            desk.amqp
+                .declare_with(work, QueueType::Classic, route)
+                .await;
+            desk.amqp.declare(dead, QueueType::Classic).await;
+            let task = Fixture::named(name);
+            task.arrives(&desk, work).await;
+            desk.holds(work, 1).await;
+            let got = desk
+                .amqp
+                .channel()
+                .basic_get(work.into(), options::BasicGetOptions::default())
+                .await
+                .unwrap()
+                .unwrap();
+            got.acker
+                .reject(BasicRejectOptions { requeue: false })
+                .await
+                .unwrap();
+            desk.holds(dead, 1).await;
+            let line = desk
+                .run(&["--json", "parked", "show", dead, "--dlq", "#1"])
+                .await
+                .exits(0)
+                .json();
+            assert_eq!(
+                (&line["home"], &line["attempts"]),
+                (&json!(work), &json!(2)),
+                "{line}"
+            );
+            assert_eq!(line["body"], json!(task.body()), "shown as it stands");
+            desk.run(&["parked", "replay", dead, "--dlq", "#1"])
+                .await
+                .exits(0);
+            desk.holds(dead, 0).await;
+            let message = desk.amqp.take(work).await.unwrap();
+            assert_eq!(message.text(), task.body().replace(old, new));
+            assert!(message.header("x-death").is_none());
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_goes_nowhere_stays_and_says_what_to_do() {
     on_brokers(|broker| async move {

@@ -48,7 +48,7 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
             command.env("RETRYRMQ_URL", desk.vhost.url_as(&user, "pw"));
             finish(command, None).await
         };
-        may(r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$").await;
+        may(r"^orders(\.retry\.[0-9]+|\.parked(\.dropped)?|\.unreadable)?$").await;
         let destroyers: [&[&str]; 3] = [
             &["parked", "drop", QUEUE, "--all", "--yes"],
             &["parked", "export", QUEUE, &copies, "--remove"],
@@ -68,6 +68,8 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
             .await
             .exits(5);
         // Whoever names messages means them, and a replay can be undone.
+        run(&["parked", "drop", QUEUE, "1", "--yes"]).await.exits(0);
+        run(&["parked", "restore", QUEUE, "1"]).await.exits(0);
         run(&["parked", "drop", QUEUE, "1", "--yes"]).await.exits(0);
         run(&["parked", "replay", QUEUE, "--all", "--dry-run"])
             .await

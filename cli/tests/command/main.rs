@@ -4,6 +4,7 @@
 mod auditing;
 mod background;
 mod bad_input;
+mod batches;
 mod choosing;
 mod clinic;
 mod decoding;
@@ -34,6 +35,8 @@ mod naming;
 mod outcomes;
 mod pages;
 mod parked;
+mod probing;
+mod process_1;
 mod publishing;
 mod readers;
 mod readme;

@@ -55,6 +55,45 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
+async fn a_task_of_celery_is_shown_with_its_name_and_arguments() {
+    on_brokers(|broker| async move {
+        let desk = Desk::of(&broker).await;
+        desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+            .await
+            .exits(0);
+        desk.run(&[
+            "publish",
+            "--queue",
+            QUEUE,
+            "--header=task=shop.charge",
+            "--header=id=5c9b4a6e",
+            "--header=root_id=5c9b4a6e",
+            "--header=argsrepr=(7,)",
+            "--header=kwargsrepr={'currency': 'EUR'}",
+            "[[7], {}, {}]",
+        ])
+        .await
+        .exits(0);
+        let script = "cat >/dev/null; echo 'no answer' >&2; exit 3";
+        desk.consume(1, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+            .await
+            .exits(0);
+        let listed = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        assert!(listed.out.contains("shop.charge: no answer"), "{listed:?}");
+        let shown = desk.run(&["parked", "show", QUEUE, "#1"]).await.exits(0);
+        let task = "task         shop.charge (7,) {'currency': 'EUR'}";
+        assert!(shown.out.contains(task), "{shown:?}");
+        let line = desk
+            .run(&["--json", "parked", "show", QUEUE, "#1"])
+            .await
+            .exits(0)
+            .json();
+        assert_eq!(line["message_type"], json!("shop.charge"));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn ls_tells_what_and_why() {
     on_brokers(|broker| async move {
         let desk = stage(&broker).await;
@@ -328,6 +367,99 @@ async fn drop_asks_and_drops_what_was_chosen() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn what_was_dropped_is_kept_and_can_be_parked_again_as_it_was() {
+    on_brokers(|broker| async move {
+        let desk = stage(&broker).await;
+        let listed = async || {
+            let all = ["--json", "parked", "ls", QUEUE];
+            let mut lines = desk.run(&all).await.exits(0).lines();
+            for line in &mut lines {
+                line["place"] = Value::Null;
+            }
+            lines.sort_by_key(|line| line["mark"].to_string());
+            lines
+        };
+        let before = listed().await;
+        let done = desk.run(&["parked", "restore", QUEUE, "--all"]).await;
+        assert!(
+            done.exits(3)
+                .err
+                .contains("nothing that was dropped from `orders.parked` is kept")
+        );
+        let all = ["parked", "drop", QUEUE, "--all", "--yes"];
+        let done = desk.run(&all).await.exits(0);
+        assert!(done.err.contains("5 messages dropped"), "{done:#?}");
+        assert!(
+            done.err.contains("kept in orders.parked.dropped"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 0).await;
+        desk.holds(DROPPED, 5).await;
+        let some = ["parked", "restore", QUEUE, "a", "--dry-run"];
+        let done = desk.run(&some).await.exits(0);
+        assert!(
+            done.err
+                .contains("1 message would be restored to orders.parked: a"),
+            "{done:#?}"
+        );
+        let done = desk
+            .run(&["parked", "restore", QUEUE, "--all"])
+            .await
+            .exits(0);
+        assert!(
+            done.err.contains("5 messages restored to orders.parked"),
+            "{done:#?}"
+        );
+        desk.holds(PARKED, 5).await;
+        desk.holds(DROPPED, 0).await;
+        assert_eq!(listed().await, before);
+        // They can be replayed as if nothing had been.
+        let some = ["parked", "replay", QUEUE, "a"];
+        desk.run(&some).await.exits(0);
+        desk.holds(QUEUE, 1).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_dropped_for_good_or_forgotten_is_kept_nowhere() {
+    on_brokers(|broker| async move {
+        let desk = stage(&broker).await;
+        let some = ["parked", "drop", QUEUE, "a", "--yes", "--for-good"];
+        desk.run(&some).await.exits(0);
+        desk.holds(PARKED, 4).await;
+        assert_eq!(desk.amqp.depth(DROPPED).await, None);
+        for keep in ["1", "0s", "366d", "soon"] {
+            let refused = desk
+                .run(&["parked", "drop", QUEUE, "b", "--yes", "--keep", keep])
+                .await;
+            assert!(refused.exits(2).err.contains("--keep is a time"));
+        }
+        let some = ["parked", "drop", QUEUE, "b", "c", "--yes", "--keep=1h"];
+        desk.run(&some).await.exits(0);
+        desk.holds(DROPPED, 2).await;
+        // Somebody who asks to be forgotten is forgotten there as well.
+        let some = ["parked", "forget", QUEUE, "--id=b", "--yes"];
+        let done = desk.run(&some).await.exits(0);
+        assert!(
+            done.err
+                .contains("looked through orders.parked, orders.parked.dropped and"),
+            "{done:#?}"
+        );
+        desk.holds(DROPPED, 1).await;
+        // From there a message is dropped for good.
+        let rest = ["parked", "drop", DROPPED, "--dlq", "--all", "--yes"];
+        let done = desk.run(&rest).await.exits(0);
+        assert!(!done.err.contains("kept in"), "{done:#?}");
+        desk.holds(DROPPED, 0).await;
+        desk.holds(PARKED, 2).await;
+    })
+    .await;
+}
+
+const DROPPED: &str = "orders.parked.dropped";
 
 #[tokio::test]
 async fn a_queue_that_nothing_was_parked_for() {

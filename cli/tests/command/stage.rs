@@ -213,7 +213,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.spawn().expect("the command starts");
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -230,6 +230,11 @@ impl Running {
     /// Signals it, and waits until it says that it drains.
     pub(crate) async fn drain(&mut self, signal: Signal) {
         self.signal(signal);
+        self.drains().await;
+    }
+
+    /// Waits until it says that it drains.
+    pub(crate) async fn drains(&mut self) {
         let said = async {
             while let Some(line) = self.said.next_line().await.unwrap() {
                 if line.contains("still runs") {

@@ -157,9 +157,15 @@ async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
             desk.holds(PARKED, 2).await;
         }
         takes_bodies_up_to(&node, 1_000).await;
-        desk.run(&["parked", "drop", QUEUE, "large", "--yes"])
+        // No copy of it can be kept.
+        let refused = desk
+            .run(&["parked", "drop", QUEUE, "large", "--yes"])
             .await
-            .exits(0);
+            .exits(1);
+        assert!(refused.err.contains("--for-good"), "{refused:#?}");
+        desk.holds(PARKED, 2).await;
+        let large = ["parked", "drop", QUEUE, "large", "--yes", "--for-good"];
+        desk.run(&large).await.exits(0);
         desk.holds(PARKED, 1).await;
     })
     .await;

@@ -147,6 +147,15 @@ impl Message {
         counts.max()
     }
 
+    /// How often it came back because the connection, session or channel that it was delivered to ended. RabbitMQ writes this into the header itself,
+    /// whatever the publisher put there (`docs/broker-facts.md`, 94).
+    pub(crate) fn died(&self) -> u64 {
+        match self.field(HEADER, 4) {
+            Value::Number(count) => u64::try_from(*count).unwrap_or_default(),
+            _ => 0,
+        }
+    }
+
     /// The bytes that its publisher chose, without annotations.
     pub(crate) fn content(&self) -> &[u8] {
         let first = self.sections.iter().find(|(code, ..)| *code >= PROPERTIES);
@@ -558,6 +567,34 @@ mod tests {
         ] {
             assert_eq!(verdicts(&message), expected, "{message:?}");
         }
+    }
+
+    #[test]
+    fn a_section_may_be_described_by_its_name() {
+        let named = |name: &str, content: &[u8]| [&[0][..], &symbol(name), content].concat();
+        let uuid = [&[0x98][..], &[7; 16]].concat();
+        let message = Message::read(
+            [
+                named("amqp:properties:list", &value::list(&[string("id")])),
+                named(
+                    "amqp:application-properties:map",
+                    &pair(&string(NAME), &uuid),
+                ),
+                named("amqp:data:binary", &value::binary(b"body")),
+            ]
+            .concat(),
+        )
+        .unwrap();
+        assert_eq!(verdicts(&message), [true; 2]);
+        assert_eq!(message.body(), b"body");
+        let found = Found {
+            queue: "orders",
+            at: 0,
+            cause: "why",
+        };
+        let copy = Message::read(message.set_aside(&found, None)).unwrap();
+        assert_eq!(copy.content(), message.content());
+        assert!(Message::read(named("amqp:other:list", &value::list(&[]))).is_none());
     }
 
     #[test]

@@ -74,6 +74,8 @@ impl From<std::io::Error> for Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
+const CUT_OFF: Failure = Failure::Garbled("the session was given up in the middle of a frame");
+
 /// A message that the broker holds for us until it is settled.
 #[derive(Debug)]
 pub(crate) struct Delivery {
@@ -122,6 +124,10 @@ pub(crate) struct Session<S> {
     counts: Vec<u32>,
     /// The largest message that the broker takes on a link for publishing, if it told.
     largest: Option<u64>,
+    /// Whether a frame or a message is on its way. Whoever gave up waiting for it has left a part of it behind, and the broker would take what follows
+    /// for the rest.
+    is_mid_frame: bool,
+    is_mid_message: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
@@ -144,6 +150,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             published: 0,
             counts: Vec::new(),
             largest: None,
+            is_mid_frame: false,
+            is_mid_message: false,
         };
         session.log_in(login, host).await?;
         greet(&mut session.stream, 0).await?;
@@ -292,6 +300,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Publishes a message, and waits until the broker has stored it; whether it has.
     pub(crate) async fn publish(&mut self, link: Link, payload: &[u8]) -> Result<bool> {
+        if std::mem::replace(&mut self.is_mid_message, true) {
+            return Err(CUT_OFF);
+        }
+        let stored = self.publish_whole(link, payload).await;
+        self.is_mid_message = false;
+        stored
+    }
+
+    async fn publish_whole(&mut self, link: Link, payload: &[u8]) -> Result<bool> {
         let number = self.published;
         self.published = self.published.wrapping_add(1);
         let size = self.frame_max - OVERHEAD.min(self.frame_max / 2);
@@ -381,8 +398,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let mut frame = size.to_be_bytes().to_vec();
         frame.extend([2, kind, 0, 0]);
         frame.extend_from_slice(body);
+        if std::mem::replace(&mut self.is_mid_frame, true) {
+            return Err(CUT_OFF);
+        }
         self.stream.write_all(&frame).await?;
         self.stream.flush().await?;
+        self.is_mid_frame = false;
         Ok(())
     }
 
@@ -448,8 +469,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     async fn frame(&mut self, kind: u8) -> Result<Frame> {
         loop {
+            if self.is_mid_frame {
+                return Err(CUT_OFF);
+            }
             let mut head = [0; 8];
-            self.stream.read_exact(&mut head).await?;
+            // Whoever gives up before the first byte leaves nothing behind.
+            if self.stream.read(&mut head[..1]).await? == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            self.is_mid_frame = true;
+            self.stream.read_exact(&mut head[1..]).await?;
             let [a, b, c, d, offset, is, ..] = head;
             let size = u32::from_be_bytes([a, b, c, d]);
             let skipped = u32::from(offset) * 4;
@@ -458,6 +487,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
             let mut body = vec![0; size as usize - 8];
             self.stream.read_exact(&mut body).await?;
+            self.is_mid_frame = false;
             body.drain(..skipped as usize - 8);
             if body.is_empty() {
                 continue; // a heartbeat

@@ -31,6 +31,20 @@ pub(crate) enum Value {
     Opaque,
 }
 
+/// The names of a message's sections. Their codes begin with that of the header.
+const SECTIONS: [&str; 9] = [
+    "amqp:header:list",
+    "amqp:delivery-annotations:map",
+    "amqp:message-annotations:map",
+    "amqp:properties:list",
+    "amqp:application-properties:map",
+    "amqp:data:binary",
+    "amqp:amqp-sequence:list",
+    "amqp:amqp-value:*",
+    "amqp:footer:map",
+];
+const FIRST_SECTION: u64 = 0x70;
+
 impl Value {
     /// Its bytes, if it is text or binary.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
@@ -46,6 +60,15 @@ impl Value {
             Self::Ulong(number) => Some(*number),
             _ => None,
         }
+    }
+
+    /// The code of a section that it describes, by number or by name. RabbitMQ takes both, and passes on what the publisher chose.
+    fn section(&self) -> Option<u64> {
+        let Self::Symbol(name) = self else {
+            return self.number();
+        };
+        let place = SECTIONS.iter().position(|known| known.as_bytes() == name)?;
+        Some(FIRST_SECTION + place as u64)
     }
 
     pub(super) fn is_true(&self) -> bool {
@@ -106,7 +129,7 @@ impl<'a> Reader<'a> {
 
     /// The code that describes the next value, which is then next.
     pub(super) fn descriptor(&mut self) -> Option<u64> {
-        (self.byte()? == 0).then(|| self.value(1)?.number())?
+        (self.byte()? == 0).then(|| self.value(1)?.section())?
     }
 
     /// Goes on to the first item of the described list or map that is next.

@@ -1,13 +1,16 @@
 //! The end of a client: closed by its owner, or by itself.
 
-use std::sync::Weak;
+use std::{sync::Weak, time::Duration};
 
-use tokio::{sync::RwLockWriteGuard, time::sleep};
+use tokio::{
+    sync::RwLockWriteGuard,
+    time::{Instant, sleep},
+};
 
 use super::Client;
 use crate::{
     Error,
-    connection::{ANSWER, Link},
+    connection::{ANSWER, GOODBYE, Link},
 };
 
 impl Client {
@@ -21,8 +24,8 @@ impl Client {
     /// Closes both connections. Close the consumers first, so that they drain: unsettled messages of open consumers are requeued, which
     /// counts as a delivery.
     ///
-    /// Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost. During and after this call,
-    /// [`publish`](Self::publish) returns [`Closed`](crate::ErrorKind::Closed).
+    /// Waits up to 20 seconds for the confirms of publishes in progress, unless the connection is lost, and up to 2 seconds in a memory or disk
+    /// alarm. During and after this call, [`publish`](Self::publish) returns [`Closed`](crate::ErrorKind::Closed).
     pub async fn close(&self) {
         self.0.looks.close().await;
         self.0.consuming.close().await;
@@ -41,7 +44,21 @@ impl Client {
             biased;
             guard = self.0.publishes.write() => Some(guard),
             () = lost => None,
+            () = self.blocked_for(GOODBYE) => None,
             () = sleep(ANSWER) => None,
+        }
+    }
+
+    /// Resolves when the broker has read nothing for that long.
+    async fn blocked_for(&self, time: Duration) {
+        let mut since = None;
+        loop {
+            let now = Instant::now();
+            since = self.0.publishing.is_blocked().then(|| since.unwrap_or(now));
+            if since.is_some_and(|since| now - since >= time) {
+                return;
+            }
+            sleep(time / 10).await;
         }
     }
 }

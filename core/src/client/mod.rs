@@ -38,6 +38,7 @@ use crate::{
     consumer::{Consumer, Retrier},
     parking::Parked,
     publish::{Publish, Publisher},
+    retry::format_duration,
     telemetry::{Complaints, Counters, Metrics},
     topology::{
         DeadLetterProbes, DelayQueues, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE,
@@ -165,6 +166,8 @@ struct Inner {
 const CONSUME: &str = "consume";
 const PUBLISH: &str = "publish";
 
+const SHORT_OF_RESOURCES: &str = "the broker reads nothing from publishers, because it is short of memory or disk (a memory or disk alarm)";
+
 /// Channel numbers that one item of a plan can use up for good when the broker refuses it. A work queue whose owner set many arguments may
 /// use up a few more.
 const CHANNELS_OF_AN_ITEM: usize = 8;
@@ -282,16 +285,21 @@ impl Client {
         })))
     }
 
-    /// Whether both connections are open. Use it for a health check. Nothing is sent to the broker.
+    /// Whether both connections are open, and the broker reads what is published. Use it for a health check. Nothing is sent to the broker.
     ///
     /// # Errors
     /// The error of the last try to connect, for example [`ErrorKind::AuthenticationFailed`] after a password was changed;
     /// [`ErrorKind::ConnectionLost`] while no try has ended yet; [`ErrorKind::Closed`] after [`close`](Self::close);
-    /// [`ErrorKind::Forked`] in a process that was forked from the one that connected.
+    /// [`ErrorKind::Forked`] in a process that was forked from the one that connected; [`ErrorKind::Timeout`] while the broker reads nothing
+    /// because of a memory or disk alarm. RabbitMQ tells a connection of the alarm once it has published something.
     pub fn health(&self) -> Result<()> {
         self.same_process()?;
         self.0.consuming.health()?;
-        self.0.publishing.health()
+        self.0.publishing.health()?;
+        if self.0.publishing.is_blocked() {
+            return Err(Error::new(ErrorKind::Timeout, SHORT_OF_RESOURCES));
+        }
+        Ok(())
     }
 
     /// A consumer of `queue` with default options. Nothing is sent to the broker until it is started.
@@ -356,6 +364,27 @@ impl Client {
             Error::new(ErrorKind::Closed, "the client is closed; connect a new one")
                 .with_source(why)
         })?;
+        let Some(limit) = message.timeout else {
+            return self.publish_now(message).await;
+        };
+        let published = async {
+            self.0.publisher.connected().await?;
+            self.publish_now(message).await
+        };
+        timeout(limit, published).await.unwrap_or_else(|_| {
+            let why = match self.0.publishing.health() {
+                Err(why) => format!("there is no connection to the broker: {why}"),
+                Ok(()) if self.0.publishing.is_blocked() => SHORT_OF_RESOURCES.to_owned(),
+                Ok(()) => "the broker has not confirmed it".to_owned(),
+            };
+            let limit = format_duration(limit);
+            let error =
+                format!("the message was not confirmed within its timeout of {limit}: {why}; it may have been stored");
+            Err(Error::new(ErrorKind::Timeout, error))
+        })
+    }
+
+    async fn publish_now(&self, message: Publish) -> Result<()> {
         let Some(delay) = message.delay.filter(|delay| !delay.is_zero()) else {
             return self.0.publisher.publish(message).await;
         };
@@ -395,8 +424,7 @@ impl Client {
         let loss = "the message may have gone with it; publish it again";
         let mature = waits.mature(&routing_key, sent, &connection, loss);
         timeout(LONGEST_YOUTH, mature).await.unwrap_or_else(|_| {
-            let why =
-                format!("the broker reads nothing, because it is short of memory or disk: {loss}");
+            let why = format!("{SHORT_OF_RESOURCES}: {loss}");
             Err(Error::new(ErrorKind::Timeout, why))
         })
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Client, ErrorKind, Result,
-    connection::{Connection, OpenChannel, look},
+    connection::{Census, Connection, Count, OpenChannel, look},
     topology::name,
 };
 
@@ -72,5 +72,25 @@ impl Client {
         }
         connection.close().await;
         Ok(totals)
+    }
+
+    /// Whether a queue has no messages, and no consumer that could hold some. A quorum queue without a leader says so of itself as well
+    /// ([`queue_totals`](Self::queue_totals) shows that), so it has to prove it (AMQP `basic.get`; a message that comes is given back at once, which
+    /// counts as a delivery before RabbitMQ 4.3). `true` for a queue that does not exist.
+    ///
+    /// # Errors
+    /// Those of [`queue_totals`](Self::queue_totals), [`ErrorKind::Timeout`] for a quorum queue without a leader, and
+    /// [`ErrorKind::AccessRefused`] for a user who may not read the queue.
+    pub async fn is_queue_empty(&self, queue: &str) -> Result<bool> {
+        self.same_process()?;
+        let wire = name(queue)?;
+        let connection = Connection::open(self.addresses(), "totals").await?;
+        let counted = Census::once(self.addresses(), &connection, &wire).await;
+        connection.close().await;
+        match counted.and_then(Count::read) {
+            Ok(found) => Ok(found.message_count() == 0 && found.consumer_count() == 0),
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }

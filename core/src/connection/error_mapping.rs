@@ -479,8 +479,13 @@ pub fn permission_for(name: &str) -> String {
 /// A permission pattern for a work queue and all its queues, from the name of any one of them.
 fn family(name: &str) -> String {
     let work = work_queue_of(name).unwrap_or(name);
+    // Consumers have nothing to do with the queue for dropped messages.
+    let dropped = match name.ends_with(".dropped") && work != name {
+        true => "(\\.dropped)?",
+        false => "",
+    };
     format!(
-        "^{}(\\.retry\\.[0-9]+|\\.parked|\\.unreadable)?$",
+        "^{}(\\.retry\\.[0-9]+|\\.parked{dropped}|\\.unreadable)?$",
         escaped(work)
     )
 }

@@ -45,9 +45,7 @@ pub(crate) use error_mapping::{
     Operation, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error,
     is_locked, is_one_consumer_too_many, refusal, size_limit,
 };
-#[cfg(test)]
-pub(crate) use limits::header_room;
-pub(crate) use limits::{Limits, USUAL_HEADER_ROOM};
+pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use probe_connection::ProbeConnection;
 pub(crate) use queue_type_probe::{Kind, kind_of};
 pub(crate) use ready_count::{Census, Count, is_doubtful, leaderless};

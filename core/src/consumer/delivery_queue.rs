@@ -9,21 +9,88 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify, time::sleep_until};
 
 use super::{Delivery, Token, handler_latency::HandlerLatency};
 use crate::retry::Outcome;
 
+/// How messages are combined for one handler.
+///
+/// A batch is formed here, of messages that no handler has taken. So those of an incomplete batch are requeued by a drain, held back by a
+/// pause and returned in time to the broker like all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batching {
+    /// The most messages of a batch.
+    pub(super) size: usize,
+    /// How long an incomplete one waits, from the arrival of its first message.
+    pub(super) wait: Duration,
+}
+
+struct Arrived {
+    delivery: Delivery,
+    /// When; known if there are batches.
+    at: Option<Instant>,
+}
+
 #[derive(Default)]
 struct Arrivals {
-    queue: VecDeque<Delivery>,
+    queue: VecDeque<Arrived>,
     /// No more messages will come.
     ended: bool,
 }
 
-fn take_from(arrivals: &mut Arrivals, max: usize) -> Vec<Delivery> {
-    let count = arrivals.queue.len().min(max);
-    arrivals.queue.drain(..count).collect()
+/// Whether messages may be taken.
+enum Readiness {
+    Now,
+    /// When an incomplete batch need not wait any longer; `None` if there are no messages.
+    Later(Option<Instant>),
+}
+
+impl Arrivals {
+    fn readiness(&self, batching: Option<Batching>) -> Readiness {
+        let Some(first) = self.queue.front() else {
+            return Readiness::Later(None);
+        };
+        let (Some(Batching { size, wait }), Some(at)) = (batching, first.at) else {
+            return Readiness::Now;
+        };
+        let until = at + wait;
+        let in_batch = self.in_first_batch(size);
+        if in_batch < self.queue.len().min(size)
+            || in_batch == size
+            || first.delivery.alone
+            || Instant::now() >= until
+        {
+            Readiness::Now
+        } else {
+            Readiness::Later(Some(until))
+        }
+    }
+
+    /// How many of the first messages may be in a batch of this size. One that comes alone is a batch of its own.
+    fn in_first_batch(&self, size: usize) -> usize {
+        let mut first = self.queue.iter().take(size);
+        if first.next().is_some_and(|arrived| arrived.delivery.alone) {
+            return 1;
+        }
+        let others = first.take_while(|arrived| !arrived.delivery.alone);
+        (1 + others.count()).min(self.queue.len())
+    }
+
+    fn take(&mut self, max: usize) -> Vec<Delivery> {
+        let count = self.queue.len().min(max);
+        let taken = self.queue.drain(..count);
+        taken.map(|arrived| arrived.delivery).collect()
+    }
+
+    /// At most `max` messages, or one batch if it is ready.
+    fn take_ready(&mut self, batching: Option<Batching>, max: usize) -> Vec<Delivery> {
+        match (batching, self.readiness(batching)) {
+            (_, Readiness::Later(_)) => Vec::new(),
+            (Some(batching), Readiness::Now) => self.take(self.in_first_batch(batching.size)),
+            (None, Readiness::Now) => self.take(max),
+        }
+    }
 }
 
 /// How a message comes back from the handlers.
@@ -57,10 +124,14 @@ pub(super) struct Inbox {
     close: AtomicBool,
     abandon: AtomicBool,
     stopwatch: HandlerLatency,
+    batching: Option<Batching>,
+    /// Has the timer for incomplete batches: callers may wait outside of a runtime.
+    runtime: Handle,
 }
 
 impl Inbox {
-    pub(super) fn new(stopwatch: HandlerLatency) -> Self {
+    /// Must be called in a runtime.
+    pub(super) fn new(stopwatch: HandlerLatency, batching: Option<Batching>) -> Self {
         Self {
             arrivals: Mutex::default(),
             arrived: Notify::default(),
@@ -71,6 +142,8 @@ impl Inbox {
             close: AtomicBool::default(),
             abandon: AtomicBool::default(),
             stopwatch,
+            batching,
+            runtime: Handle::current(),
         }
     }
 
@@ -85,7 +158,9 @@ impl Inbox {
         if batch.is_empty() {
             return;
         }
-        self.arrivals().queue.extend(batch.drain(..));
+        let at = self.batching.map(|_| Instant::now());
+        let arrived = batch.drain(..).map(|delivery| Arrived { delivery, at });
+        self.arrivals().queue.extend(arrived);
         self.wake_one();
         if self.blocking.load(Ordering::SeqCst) > 0 {
             self.arrived_blocking.notify_all();
@@ -106,16 +181,16 @@ impl Inbox {
     /// Takes one message, and says whether there are more.
     pub(super) fn take_one(&self) -> (Option<Delivery>, bool) {
         let mut arrivals = self.arrivals();
-        let delivery = arrivals.queue.pop_front();
+        let delivery = arrivals.queue.pop_front().map(|arrived| arrived.delivery);
         let are_more = !arrivals.queue.is_empty();
         drop(arrivals);
         self.stopwatch.start(&delivery);
         (delivery, are_more)
     }
 
-    /// Takes the messages that are there, at most `max`.
+    /// Takes the messages that are there, at most `max`; or one batch if it is ready, whatever `max` is.
     pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
-        let taken = take_from(&mut self.arrivals(), max);
+        let taken = self.arrivals().take_ready(self.batching, max);
         self.stopwatch.start(&taken);
         taken
     }
@@ -124,44 +199,58 @@ impl Inbox {
     pub(super) fn skip(&self, token: Token) {
         self.arrivals()
             .queue
-            .retain(|delivery| delivery.token != token);
+            .retain(|arrived| arrived.delivery.token != token);
     }
 
     /// Takes all messages that no handler has taken.
     pub(super) fn take_back(&self) -> Vec<Delivery> {
-        take_from(&mut self.arrivals(), usize::MAX)
+        self.arrivals().take(usize::MAX)
     }
 
     /// Takes back those of these messages that no handler has taken.
     pub(super) fn take_these_back(&self, tokens: &[Token]) -> Vec<Token> {
         let tokens: HashSet<_> = tokens.iter().collect();
         let mut back = Vec::new();
-        self.arrivals().queue.retain(|delivery| {
-            let stays = !tokens.contains(&delivery.token);
+        self.arrivals().queue.retain(|arrived| {
+            let token = arrived.delivery.token;
+            let stays = !tokens.contains(&token);
             if !stays {
-                back.push(delivery.token);
+                back.push(token);
             }
             stays
         });
         back
     }
 
-    /// Waits until there are messages (`true`), or no more will come (`false`).
+    /// Waits until there are messages, or a batch (`true`), or no more will come (`false`).
     pub(super) async fn ready(&self) -> bool {
         loop {
             let arrived = self.arrived.notified();
-            {
+            let until = {
                 let arrivals = self.arrivals();
-                if !arrivals.queue.is_empty() {
-                    return true;
+                match arrivals.readiness(self.batching) {
+                    Readiness::Now => return true,
+                    Readiness::Later(None) if arrivals.ended => {
+                        drop(arrivals);
+                        self.wake_one(); // for the next waiting task
+                        return false;
+                    }
+                    Readiness::Later(until) => until,
                 }
-                if arrivals.ended {
-                    drop(arrivals);
-                    self.wake_one(); // for the next waiting task
-                    return false;
+            };
+            match until {
+                None => arrived.await,
+                Some(until) => {
+                    let waited = {
+                        let _runtime = self.runtime.enter();
+                        sleep_until(until.into())
+                    };
+                    tokio::select! {
+                        () = arrived => {}
+                        () = waited => {}
+                    }
                 }
             }
-            arrived.await;
         }
     }
 
@@ -171,20 +260,25 @@ impl Inbox {
         let deadline = Instant::now().checked_add(timeout);
         self.blocking.fetch_add(1, Ordering::SeqCst);
         let mut arrivals = self.arrivals();
-        while arrivals.queue.is_empty() && !arrivals.ended {
-            let left = deadline.map_or(timeout, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
+        loop {
+            let until = match arrivals.readiness(self.batching) {
+                Readiness::Now => break,
+                Readiness::Later(None) if arrivals.ended => break,
+                Readiness::Later(until) => until,
+            };
+            let left = |until: Instant| until.saturating_duration_since(Instant::now());
+            let patience = deadline.map_or(timeout, left);
+            if patience.is_zero() {
                 break;
             }
+            let left = until.map_or(patience, |until| patience.min(left(until)));
             arrivals = match self.arrived_blocking.wait_timeout(arrivals, left) {
                 Ok((arrivals, _)) => arrivals,
                 Err(poison) => poison.into_inner().0,
             };
         }
         self.blocking.fetch_sub(1, Ordering::SeqCst);
-        let taken = take_from(&mut arrivals, max);
+        let taken = arrivals.take_ready(self.batching, max);
         drop(arrivals);
         self.stopwatch.start(&taken);
         taken
@@ -244,6 +338,11 @@ impl Inbox {
         std::mem::swap(&mut outcomes.list, into);
     }
 
+    /// The most messages of a batch, if there are batches.
+    pub(super) fn batch_size(&self) -> Option<usize> {
+        self.batching.map(|batching| batching.size)
+    }
+
     /// Asks the engine to drain and end.
     pub(super) fn close(&self) {
         self.close.store(true, Ordering::SeqCst);
@@ -279,15 +378,49 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        pin::pin,
+        sync::Arc,
+        task::{Context, Poll, Wake, Waker},
+        thread,
+    };
 
+    use futures_util::FutureExt;
     use prometheus_client::metrics::histogram::Histogram;
 
     use super::*;
+    use crate::consumer::Received;
 
-    #[test]
-    fn a_thread_may_wait_without_a_deadline() {
-        let inbox = Inbox::new(HandlerLatency::new(Histogram::new([])));
+    fn inbox(batching: Option<Batching>) -> Inbox {
+        Inbox::new(HandlerLatency::new(Histogram::new([])), batching)
+    }
+
+    fn batches(size: usize, wait: Duration) -> Inbox {
+        inbox(Some(Batching { size, wait }))
+    }
+
+    fn deliver(inbox: &Inbox, count: u64) {
+        let delivery = |number| Delivery {
+            token: Token::from_u64(number),
+            message: crate::Message(Arc::new(Received::for_tests("orders", "7"))),
+            alone: false,
+        };
+        inbox.deliver(&mut (0..count).map(delivery).collect());
+    }
+
+    fn deliver_alone(inbox: &Inbox) {
+        deliver(inbox, 1);
+        let mut arrivals = inbox.arrivals();
+        arrivals.queue.back_mut().unwrap().delivery.alone = true;
+    }
+
+    /// Longer than any test runs.
+    const LONG: Duration = Duration::from_secs(3_600);
+    const SHORT: Duration = Duration::from_millis(1);
+
+    #[tokio::test]
+    async fn a_thread_may_wait_without_a_deadline() {
+        let inbox = inbox(None);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| inbox.take_blocking(1, Duration::MAX));
             while inbox.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
@@ -296,5 +429,92 @@ mod tests {
             inbox.end();
             assert!(waiting.join().expect("it waits").is_empty());
         });
+    }
+
+    #[tokio::test]
+    async fn what_comes_alone_is_a_batch_at_once_and_ends_the_one_before_it() {
+        let inbox = batches(3, LONG);
+        deliver(&inbox, 2);
+        deliver_alone(&inbox);
+        deliver(&inbox, 3);
+        deliver_alone(&inbox);
+        for size in [2, 1, 3, 1] {
+            assert!(inbox.ready().now_or_never().is_some());
+            assert_eq!(inbox.take(usize::MAX).len(), size);
+        }
+        deliver(&inbox, 2);
+        assert!(inbox.take(usize::MAX).is_empty(), "it is incomplete");
+    }
+
+    #[tokio::test]
+    async fn only_complete_batches_are_taken_while_others_wait() {
+        let inbox = batches(3, LONG);
+        deliver(&inbox, 2);
+        assert!(inbox.take(usize::MAX).is_empty());
+        assert!(inbox.take_blocking(usize::MAX, SHORT).is_empty());
+        assert!(inbox.ready().now_or_never().is_none(), "it is incomplete");
+        deliver(&inbox, 5);
+        for taken in [inbox.take(1), inbox.take_blocking(1, LONG)] {
+            assert_eq!(taken.len(), 3, "a batch, whatever the limit");
+        }
+        assert!(inbox.ready().now_or_never().is_none());
+        assert_eq!(inbox.take_back().len(), 1, "what no handler has taken");
+    }
+
+    #[tokio::test]
+    async fn an_incomplete_batch_waits_only_so_long() {
+        for wait in [Duration::ZERO, SHORT] {
+            let inbox = batches(3, wait);
+            deliver(&inbox, 2);
+            assert!(inbox.ready().await);
+            assert_eq!(inbox.take(usize::MAX).len(), 2);
+            deliver(&inbox, 1);
+            assert_eq!(inbox.take_blocking(usize::MAX, LONG).len(), 1);
+        }
+    }
+
+    /// As for single messages, also if a part of them is taken back meanwhile.
+    #[tokio::test]
+    async fn the_end_of_an_incomplete_batch_is_the_end() {
+        let inbox = batches(3, LONG);
+        deliver(&inbox, 2);
+        let mut ready = pin!(inbox.ready());
+        assert!(ready.as_mut().now_or_never().is_none());
+        let first = [Token::from_u64(0)];
+        assert_eq!(inbox.take_these_back(&first), first);
+        inbox.skip(Token::from_u64(1));
+        inbox.end();
+        assert!(!ready.await);
+        assert!(inbox.take_blocking(usize::MAX, LONG).is_empty());
+    }
+
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    /// The thread of a language polls by itself.
+    #[test]
+    fn the_wait_for_a_batch_needs_no_runtime_around_it() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let inbox = runtime.block_on(async { batches(3, SHORT) });
+        deliver(&inbox, 1);
+        let mut ready = pin!(inbox.ready());
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let ready = loop {
+            match ready.as_mut().poll(&mut context) {
+                Poll::Pending => thread::park(),
+                Poll::Ready(ready) => break ready,
+            }
+        };
+        assert!(ready);
     }
 }

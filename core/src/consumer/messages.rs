@@ -61,7 +61,7 @@ impl Messages {
         let _ = self.answers.subscription.wait_closed().await; // there is nothing left to close either way
     }
 
-    /// The counters of this queue since the client was made.
+    /// The counters of this queue since the client was made. All consumers of the queue on that client share them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.answers.subscription.stats()

@@ -10,6 +10,7 @@
 
 mod acks;
 mod circuit_breaker;
+pub mod contract;
 mod delivery_queue;
 mod engine;
 mod engine_time;
@@ -31,7 +32,12 @@ mod validate;
 pub use circuit_breaker::Pause;
 pub use engine::{Follows, Sentence};
 pub use failed_message::Failed;
-pub use handler::{IntoOutcome, Judge, Running, Signal, defer, fatal, park, retry_after};
+#[cfg(feature = "tower")]
+pub use handler::service;
+pub use handler::{
+    FromMessage, IntoOutcome, IntoOutcomes, InvalidBody, Json, Judge, Running, Signal, defer,
+    extract, fatal, park, retry_after, undecodable,
+};
 pub use message::Message;
 pub use messages::{Attempt, Messages};
 pub use options::Consumer;

@@ -4,7 +4,8 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use super::{
     Message, Messages, Pause, Subscription,
-    handler::{IntoOutcome, Judge, Running, run_workers},
+    delivery_queue::Batching,
+    handler::{IntoOutcome, IntoOutcomes, Judge, Running, run_batch_workers, run_workers},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -12,6 +13,12 @@ use crate::{
     telemetry::{Event, Listener},
     topology::{Plan, Strategy, WorkQueue},
 };
+
+/// The usual prefetch.
+const PREFETCH: u16 = 64;
+
+/// How long an incomplete batch usually waits.
+const BATCH_WAIT: Duration = Duration::from_millis(200);
 
 /// A consumer that is not running yet: a queue and its options.
 ///
@@ -26,9 +33,14 @@ pub struct Consumer {
     pub(super) dlx: bool,
     pub(super) rules: Rules,
     pub(super) strategy: Strategy,
-    pub(super) prefetch: u16,
+    /// `None`: as many as the handlers need.
+    pub(super) prefetch: Option<u16>,
     pub(super) priority: Option<i32>,
     pub(super) concurrency: usize,
+    /// `None`: a handler gets single messages.
+    pub(super) batch: Option<usize>,
+    /// `None`: the default.
+    pub(super) batch_wait: Option<Duration>,
     pub(super) handler_timeout: Option<Duration>,
     pub(super) drain_timeout: Duration,
     pub(super) park: bool,
@@ -57,11 +69,13 @@ impl Consumer {
             dlx: false,
             rules: Rules::default(),
             strategy: Strategy::default(),
-            prefetch: 64,
+            prefetch: None,
             priority: None,
             concurrency: 16,
+            batch: None,
+            batch_wait: None,
             handler_timeout: None,
-            drain_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(25),
             park: true,
             pause: None,
             declare: true,
@@ -116,9 +130,10 @@ impl Consumer {
         self
     }
 
-    /// Sets how many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535, 64 by default.
+    /// Sets how many messages may be unacknowledged at a time (AMQP `basic.qos`): 1 to 65535. The default is 64; with [`batch`](Self::batch)
+    /// it is `batch` × [`concurrency`](Self::concurrency), if that is more. It cannot be smaller than a batch.
     pub fn prefetch(mut self, prefetch: u16) -> Self {
-        self.prefetch = prefetch;
+        self.prefetch = Some(prefetch);
         self
     }
 
@@ -133,22 +148,43 @@ impl Consumer {
         self
     }
 
-    /// Sets how many handlers run at a time, from 1 to 100 000; 16 by default.
+    /// Sets how many handlers run at a time, from 1 to 100 000; 16 by default. With [`batch`](Self::batch) it counts batches.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
     }
 
+    /// Lets a handler get several messages at once, at most `size`: 1 to 10 000. By default it gets single messages.
+    ///
+    /// The handler answers for each message or for all, see [`start_batches`](Self::start_batches). Every message keeps its own attempts,
+    /// retries and limits: a batch is only what happens to be there at the same time, and a message that failed may come back in another.
+    ///
+    /// If the process crashes, the broker counts that for every message it held. So keep `size` × [`concurrency`](Self::concurrency) no
+    /// larger than you need.
+    pub fn batch(mut self, size: usize) -> Self {
+        self.batch = Some(size);
+        self
+    }
+
+    /// Sets how long an incomplete batch waits for more messages, from the arrival of its first one: 200 ms by default, at most one minute.
+    /// With 0 a handler gets what is there. Needs [`batch`](Self::batch).
+    ///
+    /// Messages that wait are not acknowledged. When the consumer closes, they are requeued like all others that no handler has started.
+    pub fn batch_wait(mut self, wait: Duration) -> Self {
+        self.batch_wait = Some(wait);
+        self
+    }
+
     /// Sets how long a handler may run, at most 365 days. No limit by default. When the time is over, the handler's future is dropped, and
-    /// the attempt has failed.
+    /// the attempt has failed. A handler that blocks its thread cannot be stopped. What it returns after that time is ignored.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.handler_timeout = Some(timeout);
         self
     }
 
-    /// Sets how long closing waits for running handlers: 30 seconds by default, at most 365 days. After that, the messages of handlers that
-    /// still run are requeued. Copies that are on their way to the broker then get up to three seconds more, so that their originals do not
-    /// come again as duplicates.
+    /// Sets how long closing waits for running handlers, and for the confirms of copies: 25 seconds by default, at most 365 days. After that,
+    /// the messages of handlers that still run are requeued, and those whose copies are not confirmed. For copies that are on their way it
+    /// waits at least three seconds, so that their originals do not come again as duplicates.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
@@ -346,7 +382,35 @@ impl Consumer {
     /// The [`prefetch`](Self::prefetch).
     #[must_use]
     pub fn window(&self) -> u16 {
-        self.prefetch
+        self.prefetch.unwrap_or_else(|| {
+            let needed = self.batch.unwrap_or(1).saturating_mul(self.concurrency);
+            let needed = u16::try_from(needed).unwrap_or(u16::MAX);
+            match self.batch {
+                Some(_) => needed.max(PREFETCH),
+                None => PREFETCH,
+            }
+        })
+    }
+
+    /// The [`batch`](Self::batch), for callers that run handlers themselves. `None` if a handler gets single messages.
+    #[must_use]
+    pub fn batch_size(&self) -> Option<usize> {
+        self.batch
+    }
+
+    /// The [`batch_wait`](Self::batch_wait).
+    #[must_use]
+    pub fn batch_patience(&self) -> Duration {
+        self.batch_wait.unwrap_or(BATCH_WAIT)
+    }
+
+    /// How its messages are combined.
+    pub(super) fn batching(&self) -> Option<Batching> {
+        let size = self.batch?;
+        Some(Batching {
+            size,
+            wait: self.batch_patience(),
+        })
     }
 
     /// The fewest retries after which a message may be parked; `None` if no message is parked. A service may park any message.
@@ -394,6 +458,7 @@ impl Consumer {
     /// # Errors
     /// Those of [`subscribe`](Self::subscribe).
     pub async fn messages(self) -> Result<Messages> {
+        self.handles("messages", "single messages", false)?;
         let (judge, dlx) = (self.judge(), self.dlx);
         Ok(Messages::new(self.subscribe().await?, judge, dlx))
     }
@@ -420,6 +485,7 @@ impl Consumer {
         R: Future<Output: IntoOutcome<By>> + Send + 'static,
         By: 'static,
     {
+        self.handles("start", "single messages", false)?;
         let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
         let judge = self.judge();
         let subscription = Arc::new(self.subscribe().await?);
@@ -429,6 +495,68 @@ impl Consumer {
             judge,
             concurrency,
             timeout,
+        ))
+    }
+
+    /// Starts to handle batches of messages in the background, like [`start`](Self::start). Needs [`batch`](Self::batch).
+    ///
+    /// The handler gets 1 to `batch` messages. [`IntoOutcomes`] says what it may return: one answer for all, or one for each. If it panics
+    /// or runs longer than the handler timeout, the attempts of all have failed.
+    ///
+    /// ```no_run
+    /// # use retryrmq::Message;
+    /// # async fn insert(_: &[&[u8]]) -> std::io::Result<()> { Ok(()) }
+    /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
+    /// let running = rmq
+    ///     .consumer("orders")
+    ///     .dlx(true)
+    ///     .batch(100)
+    ///     .start_batches(|orders: Vec<Message>| async move {
+    ///         let rows: Vec<&[u8]> = orders.iter().map(Message::body).collect();
+    ///         insert(&rows).await // an error retries all of them
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Each batch runs in its own `tracing` span: `batch`, level INFO, without a parent. Its fields are `queue`, `messages` (how many) and
+    /// `message_ids` (the first ten). With the cargo feature `opentelemetry`, it is linked to the trace of each message.
+    ///
+    /// # Errors
+    /// Those of [`subscribe`](Self::subscribe).
+    pub async fn start_batches<F, R, By>(self, handler: F) -> Result<Running>
+    where
+        F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcomes<By>> + Send + 'static,
+        By: 'static,
+    {
+        self.handles("start_batches", "batches", true)?;
+        let (concurrency, timeout) = (self.concurrency, self.handler_timeout);
+        let judge = self.judge();
+        let subscription = Arc::new(self.subscribe().await?);
+        Ok(run_batch_workers(
+            subscription,
+            handler,
+            judge,
+            concurrency,
+            timeout,
+        ))
+    }
+
+    /// An error if this consumer's [`batch`](Self::batch) is not what `called` is for.
+    fn handles(&self, called: &str, what: &str, batches: bool) -> Result<()> {
+        if self.batch.is_some() == batches {
+            return Ok(());
+        }
+        let change = if batches {
+            "set `batch`"
+        } else {
+            "with `batch`, use `start_batches`, `run_batches` or `run_batches_until`"
+        };
+        Err(Error::new(
+            ErrorKind::InvalidOption,
+            format!("`{called}` is for {what}; {change}"),
         ))
     }
 
@@ -476,19 +604,60 @@ impl Consumer {
         By: 'static,
     {
         let client = self.client.clone();
-        let running = self.start(handler).await?;
-        let _wanted = running.closes_when_dropped();
-        tokio::select! {
-            () = end => running.close().await,
-            ended = running.closed() => {
-                ended?;
-                if let Some(error) = client.and_then(|client| client.end()) {
-                    return Err(error);
-                }
+        until(end, self.start(handler).await?, client).await
+    }
+
+    /// Like [`run`](Self::run), with batches as in [`start_batches`](Self::start_batches).
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn run_batches<F, R, By>(self, handler: F) -> Result<()>
+    where
+        F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcomes<By>> + Send + 'static,
+        By: 'static,
+    {
+        self.run_batches_until(std::future::pending(), handler)
+            .await
+    }
+
+    /// Like [`run_until`](Self::run_until), with batches as in [`start_batches`](Self::start_batches). The messages of a batch that no
+    /// handler has started are requeued.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub async fn run_batches_until<F, R, By>(
+        self,
+        end: impl Future<Output = ()> + Send,
+        handler: F,
+    ) -> Result<()>
+    where
+        F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcomes<By>> + Send + 'static,
+        By: 'static,
+    {
+        let client = self.client.clone();
+        until(end, self.start_batches(handler).await?, client).await
+    }
+}
+
+/// Waits for `end` and drains, or for the end that the consumer comes to by itself.
+async fn until(
+    end: impl Future<Output = ()> + Send,
+    running: Running,
+    client: Option<Client>,
+) -> Result<()> {
+    let _wanted = running.closes_when_dropped();
+    tokio::select! {
+        () = end => running.close().await,
+        ended = running.closed() => {
+            ended?;
+            if let Some(error) = client.and_then(|client| client.end()) {
+                return Err(error);
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl fmt::Debug for Consumer {
@@ -498,8 +667,9 @@ impl fmt::Debug for Consumer {
             .field("dlx", &self.dlx)
             .field("retry", &self.rules.otherwise.to_string())
             .field("strategy", &self.strategy)
-            .field("prefetch", &self.prefetch)
+            .field("prefetch", &self.window())
             .field("concurrency", &self.concurrency)
+            .field("batch", &self.batch)
             .finish_non_exhaustive()
     }
 }

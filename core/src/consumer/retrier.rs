@@ -86,6 +86,32 @@ pub struct Decision {
     pub delay: Option<Duration>,
 }
 
+impl Decision {
+    /// The decision for a message of the work queue `queue`; `None` if no copy follows.
+    pub(super) fn of(queue: &str, consequence: Consequence) -> Option<Self> {
+        match consequence {
+            Consequence::Copy(copying) => {
+                let (to, properties) = (copying.copy.routing_key, copying.copy.properties);
+                let delay = match &copying.event {
+                    Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
+                    _ => topology::waits_for(queue, &to),
+                };
+                Some(Self {
+                    event: copying.event,
+                    queue: to,
+                    properties: Arc::unwrap_or_clone(properties),
+                    delay,
+                })
+            }
+            // These belong to other strategies, and to a consumer that does not park.
+            Consequence::Ack
+            | Consequence::Drop(_)
+            | Consequence::Later(..)
+            | Consequence::Return(..) => None,
+        }
+    }
+}
+
 impl Retrier {
     pub(crate) fn new(client: Client, queue: String) -> Result<Self> {
         let options = Consumer::new(queue).dlx(true);
@@ -228,27 +254,7 @@ impl Retrier {
             now: now.map_or(0, |now| now.as_secs()),
             copies: false,
         };
-        match decide(case) {
-            Consequence::Copy(copying) => {
-                let (queue, properties) = (copying.copy.routing_key, copying.copy.properties);
-                let properties = Arc::unwrap_or_clone(properties);
-                let delay = match &copying.event {
-                    Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
-                    _ => topology::waits_for(&self.options.queue, &queue),
-                };
-                Some(Decision {
-                    event: copying.event,
-                    queue,
-                    properties,
-                    delay,
-                })
-            }
-            // These belong to other strategies, and to a consumer that does not park.
-            Consequence::Ack
-            | Consequence::Drop(_)
-            | Consequence::Later(..)
-            | Consequence::Return(..) => None,
-        }
+        Decision::of(&self.options.queue, decide(case))
     }
 
     /// Stores the copy of a decision. It creates the queue if it is missing, publishes the copy (persistent, `mandatory`) and waits for the

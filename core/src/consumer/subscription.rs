@@ -30,6 +30,8 @@ pub struct Delivery {
     pub token: Token,
     /// The message.
     pub message: Message,
+    /// No other message may be in a batch with it, and none is awaited: it may take its consumer down, or only one at a time can come.
+    pub(super) alone: bool,
 }
 
 /// A running consumer whose caller runs the handlers. [`Consumer::subscribe`] makes it. Dropping it starts to close it.
@@ -86,9 +88,8 @@ impl Subscription {
     }
 
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
-        let inbox = Arc::new(Inbox::new(HandlerLatency::new(
-            client.handling(&options.queue),
-        )));
+        let latency = HandlerLatency::new(client.handling(&options.queue));
+        let inbox = Arc::new(Inbox::new(latency, options.batching()));
         let counters = client.counters(&options.queue);
         let patience = options.patience();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
@@ -115,6 +116,10 @@ impl Subscription {
     }
 
     /// The messages that have arrived, at most `max`. Never waits.
+    ///
+    /// With [`batch`](Consumer::batch) it is the batch for one handler, whatever `max` is: a complete one, or an incomplete one after
+    /// [`batch_wait`](Consumer::batch_wait). The same goes for [`next_batch_blocking`](Self::next_batch_blocking), and
+    /// [`ready`](Self::ready) waits for such a batch.
     #[must_use]
     pub fn try_next_batch(&self, max: usize) -> Vec<Delivery> {
         self.inbox.take(max)
@@ -128,6 +133,11 @@ impl Subscription {
     /// Wakes another task that waits in [`ready`](Self::ready).
     pub(super) fn wake_another(&self) {
         self.inbox.wake_one();
+    }
+
+    /// Wakes another task that waits, if there are messages left, even if they are no complete batch: somebody must wait for that.
+    pub(super) fn wake_for_the_rest(&self) {
+        self.inbox.wake_for_the_rest();
     }
 
     /// Waits until there are messages (`true`), or until no more will come (`false`).
@@ -184,6 +194,13 @@ impl Subscription {
         self.inbox.abandon();
     }
 
+    /// The [`batch`](Consumer::batch) that it was made with: each call returns the messages of at most one handler. `None` for single
+    /// messages.
+    #[must_use]
+    pub fn batch_size(&self) -> Option<usize> {
+        self.inbox.batch_size()
+    }
+
     /// Whether it was asked to close.
     #[must_use]
     pub fn is_closing(&self) -> bool {
@@ -202,7 +219,7 @@ impl Subscription {
         defect.map_or(Ok(()), |defect| Err(Error::new(ErrorKind::Closed, defect)))
     }
 
-    /// The counters of this queue since the client was made.
+    /// The counters of this queue since the client was made. All consumers of the queue on that client share them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.counters.stats()

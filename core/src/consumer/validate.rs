@@ -1,13 +1,20 @@
 //! What the options of a consumer must be.
 
+use std::time::Duration;
+
 use super::{Consumer, Pause};
 use crate::{
     Error, ErrorKind, MAX_DELAY, Result,
+    retry::format_duration,
     topology::{self, WorkQueue},
 };
 
 /// Each of them is a task, or a thread where a language runs handlers on threads.
 const MOST_AT_A_TIME: usize = 100_000;
+/// A larger batch helps no handler, and a crash would count against all of it.
+const LARGEST_BATCH: usize = 10_000;
+/// Messages that wait for others are unacknowledged, and no broker's `consumer_timeout` may be near.
+const LONGEST_BATCH_WAIT: Duration = Duration::from_secs(60);
 /// Of crashes and deferrals: what is counted further has no limit worth the name.
 const MOST_COUNTED: u32 = 1_000_000;
 
@@ -48,7 +55,7 @@ impl Consumer {
                 "`{option}` needs `dlx`: without it a failed message is rejected, and dropped if its queue has no dead-letter route"
             ));
         }
-        if self.prefetch == 0 {
+        if self.prefetch == Some(0) {
             return bad(
                 "`prefetch` must be at least 1: without it the broker would send the whole queue at once",
             );
@@ -58,6 +65,7 @@ impl Consumer {
                 "`concurrency` must be at least 1 and at most {MOST_AT_A_TIME}"
             ));
         }
+        self.validate_batch()?;
         if self
             .handler_timeout
             .is_some_and(|timeout| timeout.is_zero())
@@ -82,6 +90,41 @@ impl Consumer {
         }
         self.pause.as_ref().map_or(Ok(()), Pause::validate)?;
         self.rules.validate()
+    }
+
+    fn validate_batch(&self) -> Result<()> {
+        let bad = |why: String| Err(Error::new(ErrorKind::InvalidOption, why));
+        let Some(batch) = self.batch else {
+            return match self.batch_wait {
+                Some(_) => bad(
+                    "`batch_wait` needs `batch`: a single message waits for no others".to_owned(),
+                ),
+                None => Ok(()),
+            };
+        };
+        if !(1..=LARGEST_BATCH).contains(&batch) {
+            return bad(format!(
+                "`batch` must be at least 1 and at most {LARGEST_BATCH}"
+            ));
+        }
+        if self.batch_patience() > LONGEST_BATCH_WAIT {
+            return bad(format!(
+                "`batch_wait` must be at most {}: messages that wait for others are not acknowledged",
+                format_duration(LONGEST_BATCH_WAIT)
+            ));
+        }
+        match self.prefetch {
+            Some(prefetch) if usize::from(prefetch) < batch => bad(format!(
+                "`prefetch` ({prefetch}) must be at least `batch` ({batch}), or no batch could be complete; raise it, or leave it out"
+            )),
+            Some(_) => Ok(()),
+            None if batch.saturating_mul(self.concurrency) > usize::from(u16::MAX) => bad(format!(
+                "`batch` ({batch}) × `concurrency` ({}) must be at most {}, which is the largest prefetch; lower one of them, or set `prefetch`",
+                self.concurrency,
+                u16::MAX
+            )),
+            None => Ok(()),
+        }
     }
 }
 
@@ -112,6 +155,47 @@ mod tests {
             "orders.parked.x",
         ] {
             Consumer::new(queue).validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_batch_must_fit_into_the_prefetch() {
+        let orders = || Consumer::new("orders");
+        for (consumer, named) in [
+            (orders().batch(0), "`batch` must be at least 1"),
+            (orders().batch(10_001), "at most 10000"),
+            (
+                orders().batch_wait(Duration::ZERO),
+                "`batch_wait` needs `batch`",
+            ),
+            (
+                orders().batch(2).batch_wait(Duration::from_secs(61)),
+                "`batch_wait` must be at most 1m",
+            ),
+            (
+                orders().batch(100).prefetch(99),
+                "`prefetch` (99) must be at least `batch` (100)",
+            ),
+            (
+                orders().batch(10_000),
+                "`batch` (10000) × `concurrency` (16) must be at most 65535",
+            ),
+        ] {
+            let error = consumer.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidOption);
+            assert!(error.to_string().contains(named), "{error}");
+        }
+        for (consumer, prefetch) in [
+            (orders(), 64),
+            (orders().concurrency(100), 64),
+            (orders().batch(1).batch_wait(Duration::ZERO), 64),
+            (orders().batch(100), 1_600),
+            (orders().batch(10_000).concurrency(6), 60_000),
+            (orders().batch(10_000).prefetch(10_000), 10_000),
+            (orders().batch(100).prefetch(100), 100),
+        ] {
+            consumer.validate().unwrap();
+            assert_eq!(consumer.window(), prefetch);
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Record, Resend,
+    Parked, Record, Resend,
     copies::Copies,
     delivery_limit::{Move, Wear},
     held::Held,
@@ -29,7 +29,7 @@ use crate::{
     connection::{Census, Connection, Count, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
-    unreadable::{MOST_TRIED, Reach, set_aside, set_aside_counted},
+    unreadable::{Reach, Trial, set_aside, set_aside_counted},
 };
 
 /// Whether the walk is over because the connection is.
@@ -46,6 +46,7 @@ fn is_lost(error: &Error) -> bool {
 /// an earlier walk had seen.
 pub struct Browse {
     client: Client,
+    parked: Parked,
     pub(super) queue: Arc<str>,
     pub(super) parking: String,
     pub(super) connection: Connection,
@@ -74,10 +75,9 @@ pub struct Browse {
 }
 
 impl Browse {
-    /// The walk through `parking`, the parking queue of `queue`. Both are the same for a foreign dead-letter queue.
-    pub(super) async fn open(client: &Client, queue: &str, parking: &str) -> Result<Self> {
+    pub(super) async fn open(parked: &Parked) -> Result<Self> {
+        let (client, queue, parking) = (parked.client(), parked.queue(), parked.name());
         client.same_process()?;
-        let parking = parking.to_owned();
         let wire_name = name(&parking)?;
         // A connection of its own: a walk may hold very many messages, and nothing else may have to wait for its end.
         let connection = Connection::open(client.addresses(), "parked").await?;
@@ -85,13 +85,14 @@ impl Browse {
         let found = Census::once(client.addresses(), &connection, &wire_name)
             .await
             .and_then(Count::read)
-            .map_err(|error| absent(error, queue, &parking))?;
+            .map_err(|error| absent(error, parked))?;
         // Checked before anything consumes: an auto-delete queue is deleted with its last consumer.
         check_parking(&connection, &parking).await?;
         let Inspection { classic, warning } = inspect_parking(&connection, queue, &parking).await;
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
-        let wear = Wear::of(classic, total);
+        // A copy would have the whole time to live before it, and what was dropped has to go in the end.
+        let wear = Wear::of(classic || parked.is_of_dropped(), total);
         if total > 0 && wear.counts() {
             // Without this permission a walk cannot undo what it costs, so it must not begin.
             copies.may_publish().await.map_err(|error| match error.kind() {
@@ -105,6 +106,7 @@ impl Browse {
         }
         Ok(Self {
             client: client.clone(),
+            parked: parked.clone(),
             queue: Arc::from(queue),
             parking,
             connection,
@@ -122,7 +124,8 @@ impl Browse {
             shown: false,
             others: found.consumer_count(),
             missed: 0,
-            warning,
+            // A time to live is what this queue is for.
+            warning: warning.filter(|_| !parked.is_of_dropped()),
         })
     }
 
@@ -167,7 +170,7 @@ impl Browse {
     pub async fn next(&mut self) -> Result<Option<Record>> {
         let mut next = self.advance().await;
         if let Err(lost) = &next
-            && is_lost(lost)
+            && is_internal_error(lost)
             && self.has_moved_the_unreadable().await
         {
             if self.shown {
@@ -180,7 +183,7 @@ impl Browse {
                     ))
                 });
             }
-            *self = Self::open(&self.client, &self.queue, &self.parking).await?;
+            *self = Self::open(&self.parked.clone()).await?;
             next = self.advance().await;
         }
         self.shown |= matches!(next, Ok(Some(_)));
@@ -205,7 +208,7 @@ impl Browse {
         let (mut moved, mut looked) = looking.await;
         if looked.is_ok() && moved.found_nothing() {
             let queues = (&*self.queue, &*self.parking);
-            let most = (u32::MAX, MOST_TRIED);
+            let most = (u32::MAX, Trial::FREE);
             (moved, looked) = set_aside_counted(client, connection, queues, most, true).await;
         }
         moved.tell(&self.queue, &self.parking);
@@ -213,7 +216,7 @@ impl Browse {
             return true;
         }
         let error = match looked {
-            Ok(()) => moved.refused.or(moved.ended_early),
+            Ok(()) => moved.refused.or(moved.ended_early).or(moved.untried),
             Err(error) => Some(error),
         };
         if let Some(error) = error {
@@ -326,10 +329,14 @@ impl Browse {
         if let (Some(mended), Some(received)) = (mended, Arc::get_mut(&mut record.received)) {
             received.mended = Some(mended.to_owned());
         }
-        if *self.queue == *self.parking {
+        if self.is_foreign() {
             record.comes_from_elsewhere();
         }
         record
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.parked.is_foreign()
     }
 
     /// Replays a message: publishes a copy to the tail of its work queue and, when that is confirmed, acknowledges the parked one. The
@@ -432,9 +439,17 @@ impl Browse {
 }
 
 /// Says why there is nothing to walk through, for the user who gave the name.
-fn absent(error: Error, queue: &str, parking: &str) -> Error {
+fn absent(error: Error, parked: &Parked) -> Error {
     if error.kind() != ErrorKind::QueueNotFound {
         return error;
+    }
+    let (queue, parking) = (parked.queue(), parked.name());
+    if parked.is_of_dropped() {
+        let message = format!(
+            "there is no queue `{parking}`: nothing that was dropped from `{}` is kept",
+            parked.parking()
+        );
+        return Error::new(ErrorKind::QueueNotFound, message).with_source(error);
     }
     if queue == parking {
         let message = format!("there is no queue `{parking}`: check its name and the virtual host");

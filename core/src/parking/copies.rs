@@ -15,7 +15,7 @@ use crate::{
     retry::{Origin, Stamp, is_renewable},
     telemetry::HOST,
     terminal_escape,
-    topology::name,
+    topology::{NOBODY, name},
 };
 
 /// The confirm of a copy. If it is dropped before the copy was sent, the copy is not published: nobody would acknowledge its original.
@@ -62,9 +62,6 @@ pub(crate) fn publish(
         _asker: asker,
     })
 }
-
-/// A routing key that no queue has.
-const NOBODY: &str = "retryrmq.nobody";
 
 pub(super) struct Copies {
     client: Client,
@@ -117,18 +114,18 @@ impl Copies {
 
     /// Sends a fresh copy to the tail of the parking queue.
     pub(super) fn renew(&self, received: &Arc<Received>) -> Result<Answer> {
+        self.renew_to(received, &self.parking)
+    }
+
+    /// Sends a fresh copy, with its record, to the tail of this queue.
+    pub(super) fn renew_to(&self, received: &Arc<Received>, to: &str) -> Result<Answer> {
         let origin = Origin {
             host: HOST.clone(),
             app_version: String::new(),
         };
         let properties = self.stamp(&origin, received).renewed(&self.marks.renewed);
         let properties = properties.ok_or_else(too_large)?;
-        publish(
-            &self.client,
-            &self.parking,
-            properties,
-            Arc::clone(received) as _,
-        )
+        publish(&self.client, to, properties, Arc::clone(received) as _)
     }
 
     /// Sends a copy to a work queue. The answer is its confirm.

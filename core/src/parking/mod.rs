@@ -6,6 +6,7 @@ mod compact;
 mod copies;
 mod copy_marker;
 mod delivery_limit;
+mod dropped;
 mod erasure;
 mod held;
 mod import;

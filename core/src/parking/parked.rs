@@ -1,7 +1,10 @@
 //! The parking queue of a work queue, or a foreign dead-letter queue.
 
 use super::Browse;
-use crate::{Client, Result, topology::parking_queue};
+use crate::{
+    Client, Result,
+    topology::{dropped_queue, parking_queue},
+};
 
 /// The messages parked for one work queue. [`Client::parked`](crate::Client::parked) makes it.
 ///
@@ -21,6 +24,8 @@ pub struct Parked {
     queue: String,
     /// `queue` itself is a dead-letter queue.
     itself: bool,
+    /// Those that were dropped, and are kept for a while.
+    dropped: bool,
 }
 
 impl Parked {
@@ -29,6 +34,7 @@ impl Parked {
             client,
             queue,
             itself: false,
+            dropped: false,
         }
     }
 
@@ -37,6 +43,7 @@ impl Parked {
             client,
             queue,
             itself: true,
+            dropped: false,
         }
     }
 
@@ -48,13 +55,39 @@ impl Parked {
         &self.queue
     }
 
-    /// The name of the queue with the parked messages.
+    /// The messages that were dropped from here and are kept, in the queue [`dropped_queue`].
+    #[must_use]
+    pub fn dropped(&self) -> Self {
+        Self {
+            dropped: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether `queue` itself is a dead-letter queue, so that its messages come from elsewhere.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.itself
+    }
+
+    pub(super) fn is_of_dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// The name of the queue with the messages.
     #[must_use]
     pub fn name(&self) -> String {
-        if self.itself {
-            self.queue.clone()
-        } else {
-            parking_queue(&self.queue)
+        match self.dropped {
+            true => dropped_queue(&self.queue),
+            false => self.parking(),
+        }
+    }
+
+    /// The name of the queue that the messages were parked in: of dropped ones, the one that they were dropped from.
+    #[must_use]
+    pub fn parking(&self) -> String {
+        match self.itself {
+            true => self.queue.clone(),
+            false => parking_queue(&self.queue),
         }
     }
 
@@ -88,6 +121,6 @@ impl Parked {
     ///
     /// Then no message was held.
     pub async fn browse(&self) -> Result<Browse> {
-        Browse::open(&self.client, &self.queue, &self.name()).await
+        Browse::open(self).await
     }
 }

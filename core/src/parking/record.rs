@@ -323,7 +323,7 @@ fn is_of_family(from: &str, queue: &str) -> bool {
     };
     let waits = rest.strip_prefix(".retry.");
     let is_rung = |rung: &str| !rung.is_empty() && rung.bytes().all(|byte| byte.is_ascii_digit());
-    rest.is_empty() || rest == ".parked" || rest == ".unreadable" || waits.is_some_and(is_rung)
+    ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_rung)
 }
 
 /// The first 64 bits of SHA-256 over everything that a renewal keeps: all that the publisher wrote, and the record of the parking. A

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lapin::{BasicProperties, types::FieldTable};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Browse, Record};
+use super::{Browse, Record, copies::Answer};
 use crate::{
     Error, ErrorKind, Result,
     connection::Census,
@@ -185,35 +185,48 @@ impl Browse {
     /// # Errors
     /// Each message has its own, as of [`replay_to`](Self::replay_to). It stays parked.
     pub async fn send(&mut self, messages: &[Resend]) -> Vec<Result<()>> {
+        self.confirmed(messages, |browse, message| {
+            browse.would_send(message)?;
+            let (received, to) = (message.received(), message.target());
+            let sent = browse.copies.resend(received, to, message.keep_count)?;
+            Ok((sent, to.to_owned()))
+        })
+        .await
+    }
+
+    /// Waits for the confirms of copies, and until the queues they went to are old enough to keep them. `send` publishes one and says to which
+    /// queue.
+    pub(super) async fn confirmed<T>(
+        &mut self,
+        messages: &[T],
+        send: impl Fn(&Self, &T) -> Result<(Answer, String)>,
+    ) -> Vec<Result<()>> {
         let ours = self.supply.check();
         if let Err(error) = self.unless_over(ours) {
             return messages.iter().map(|_| Err(error.duplicate())).collect();
         }
         let asked = Instant::now();
-        let sent: Vec<_> = messages
-            .iter()
-            .map(|message| {
-                self.would_send(message)?;
-                self.copies
-                    .resend(message.received(), message.target(), message.keep_count)
-            })
-            .collect();
+        let sent: Vec<_> = messages.iter().map(|message| send(self, message)).collect();
         let mut answers = Vec::with_capacity(sent.len());
         let mut safe = Instant::now();
-        for (sent, message) in sent.into_iter().zip(messages) {
-            let answer = match sent {
-                Ok(mut sent) => sent.get().await,
-                Err(error) => Err(error),
+        for sent in sent {
+            let (mut sent, target) = match sent {
+                Ok(sent) => sent,
+                Err(error) => {
+                    answers.push(Err(error));
+                    continue;
+                }
             };
+            let answer = sent.get().await;
             match &answer {
                 // Nobody can tell how old the queue is, and a young one can come back empty when its broker is killed.
                 Ok(()) => {
-                    let target = self.targets.entry(message.target().to_owned());
+                    let target = self.targets.entry(target);
                     safe = safe.max(*target.or_insert_with(Instant::now) + SAFE_AGE);
                 }
                 // The queue is gone. If it is made again, it is young.
                 Err(error) if error.kind() == ErrorKind::Unroutable => {
-                    self.targets.remove(message.target());
+                    self.targets.remove(&target);
                 }
                 Err(_) => {}
             }
@@ -253,6 +266,7 @@ impl Browse {
     pub fn came_back(&mut self) -> Result<Vec<Record>> {
         let ours = self.supply.check();
         self.unless_over(ours)?;
+        let is_foreign = self.is_foreign();
         let came: Vec<_> = self
             .supply
             .at_hand()
@@ -266,7 +280,7 @@ impl Browse {
                     delivery.exchange.clone(),
                     delivery.routing_key.clone(),
                 );
-                if *self.queue == *self.parking {
+                if is_foreign {
                     record.comes_from_elsewhere();
                 }
                 record

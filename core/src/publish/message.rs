@@ -30,6 +30,7 @@ pub struct Publish {
     body: Vec<u8>,
     mandatory: bool,
     pub(crate) delay: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Publish {
@@ -53,6 +54,7 @@ impl Publish {
             body: body.into(),
             mandatory: true,
             delay: None,
+            timeout: None,
         }
     }
 
@@ -98,6 +100,15 @@ impl Publish {
         self
     }
 
+    /// How long [`Client::publish`](crate::Client::publish) takes at most: it waits that long for a connection, for the end of a memory or disk alarm,
+    /// and for the confirm. Then it returns [`ErrorKind::Timeout`], and a message that was not sent yet will not be. By default it waits 5 seconds for
+    /// a connection, and 20 seconds in an alarm and for the confirm. At most 365 days.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     pub(crate) fn queue(&self) -> &str {
         &self.routing_key
     }
@@ -130,6 +141,14 @@ impl Publish {
             if delay > MAX_DELAY {
                 return bad("the delay is longer than 365d");
             }
+        }
+        if let Some(timeout) = self.timeout
+            && (timeout.is_zero() || timeout > MAX_DELAY)
+        {
+            return Err(Error::new(
+                ErrorKind::InvalidOption,
+                "`timeout` must be longer than 0 and at most 365d",
+            ));
         }
         if asks_for_direct_replies(&self.properties) {
             return Err(Error::new(

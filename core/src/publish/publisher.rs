@@ -35,7 +35,7 @@ const LANES: usize = u64::BITS as usize;
 /// publishes without end. Both together limit a lane's queue.
 const OUTSTANDING: usize = 4_096;
 
-/// How long a caller of [`Publisher::publish`] waits while the broker reads nothing.
+/// How long a caller of [`Publisher::publish`] waits while the broker reads nothing, if the message has no timeout.
 const WAIT: Duration = ANSWER;
 
 /// Publishes on its own connection.
@@ -117,8 +117,17 @@ impl Publisher {
         publish_channel::connection(&self.link).await
     }
 
+    /// Waits for a connection, without a limit.
+    ///
+    /// # Errors
+    /// As [`Link::connection`].
+    pub(crate) async fn connected(&self) -> Result<()> {
+        self.link.connection().await.map(drop)
+    }
+
     /// Publishes, and waits for the confirm. If the future is dropped before the message is sent, it is not published.
     pub(crate) async fn publish(&self, message: Publish) -> Result<()> {
+        let is_limited = message.timeout.is_some();
         let asker = Arc::new(());
         let published = async {
             // Kept until the message is answered, not only as long as somebody waits.
@@ -134,6 +143,9 @@ impl Publisher {
             self.hand_over(Task::new(job, Some(Arc::downgrade(&asker))));
             answer.await.unwrap_or_else(|_| Err(closed()))
         };
+        if is_limited {
+            return published.await;
+        }
         let mut published = pin!(published);
         loop {
             match timeout(WAIT, &mut published).await {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
 /// Headers that are nothing but a counter, or the history that one is read from.
-const COUNTERS: [&str; 5] = [
+const COUNTERS: [&str; 6] = [
     // MassTransit
     "MT-Redelivery-Count",
     // NServiceBus, before and since its version 6
@@ -15,6 +15,8 @@ const COUNTERS: [&str; 5] = [
     "NServiceBus.DelayedRetries",
     // Symfony Messenger
     "X-Message-Stamp-Symfony\\Component\\Messenger\\Stamp\\RedeliveryStamp",
+    // Moleculer Channels
+    "x-redelivered-count",
 ];
 
 /// Counters within a header that is a table, with others beside them.
@@ -87,6 +89,7 @@ mod tests {
             ),
             ("laravel".into(), table(&[("attempts", number(2))])),
             ("MT-Redelivery-Count".into(), number(3)),
+            ("x-redelivered-count".into(), number(2)),
             ("retries".into(), number(4)),
             ("tenant".into(), number(5)),
         ]);

@@ -84,7 +84,7 @@ pub enum Outcome {
     },
     /// Failed, and no retry can help: the message is parked now, whatever the policy says.
     Park {
-        /// Handlers use [`ParkReason::Requested`] or [`ParkReason::Fatal`].
+        /// Handlers use [`ParkReason::Requested`], [`ParkReason::Fatal`] or [`ParkReason::Undecodable`].
         reason: ParkReason,
         /// What went wrong.
         failure: Failure,
@@ -133,6 +133,15 @@ impl Outcome {
         }
     }
 
+    /// Parks the message now as `undecodable`: its body is not what the handler reads.
+    #[must_use]
+    pub fn undecodable(failure: Failure) -> Self {
+        Self::Park {
+            reason: ParkReason::Undecodable,
+            failure,
+        }
+    }
+
     /// Delivers the message again after `delay`, and uses up no attempt.
     #[must_use]
     pub fn defer(delay: Duration) -> Self {
@@ -161,7 +170,7 @@ pub enum ParkReason {
     Requested,
     /// It crashed its consumers too often, or the broker's delivery limit was reached.
     DeliveryLimit,
-    /// It cannot be read as AMQP: names that are not UTF-8, tables nested too deeply.
+    /// It cannot be read: its body is not what the handler expects, or it is not AMQP (names that are not UTF-8, tables nested too deeply).
     Undecodable,
     /// Its time to live ran out, and the broker dead-lettered it.
     Expired,

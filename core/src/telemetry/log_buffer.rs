@@ -48,10 +48,13 @@ pub struct Line {
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// The message, then the fields: `pausing (queue=orders pause=30s)`.
+/// The message, then the fields: `pausing (queue=orders pause=30s)`. The sentence about an attempt says what its fields say.
 impl fmt::Display for Line {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)?;
+        if self.message.starts_with("attempt ") {
+            return Ok(());
+        }
         for (index, (name, value)) in self.fields.iter().enumerate() {
             write!(out, "{}{name}={value}", if index == 0 { " (" } else { " " })?;
         }
@@ -318,7 +321,41 @@ mod tests {
         }
         let said = take().into_iter();
         said.filter(|line| line.message.starts_with("attempt"))
-            .map(|line| format!("{} {line}", line.level))
+            .map(|line| {
+                assert_fields(&line);
+                format!("{} {line}", line.level)
+            })
             .collect()
+    }
+
+    /// Whoever searches by field finds what the sentence says.
+    fn assert_fields(line: &Line) {
+        let field = |wanted| {
+            let mut fields = line.fields.iter();
+            let found = fields.find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| value.as_str())
+        };
+        assert_eq!(field("queue"), Some("orders"), "{line:?}");
+        assert!(
+            line.message
+                .starts_with(&format!("attempt {} of ", field("attempt").unwrap()))
+        );
+        let id = field("message_id");
+        assert_eq!(
+            id.is_some(),
+            line.message.contains("of message "),
+            "{line:?}"
+        );
+        assert!(id.is_none_or(|id| id == "it\\n's"), "{line:?}");
+        let is_deferred = field("next_step") == Some("deferred");
+        assert_eq!(
+            is_deferred,
+            line.message.contains("is deferred"),
+            "{line:?}"
+        );
+        if line.message.contains("Timeout") {
+            assert_eq!(field("error_type"), Some("Timeout"), "{line:?}");
+            assert_eq!(field("error"), Some("no\\x1banswer"), "{line:?}");
+        }
     }
 }

@@ -32,8 +32,12 @@ use crate::{
     consumer::mutants::{self, Mutant},
 };
 
-/// Numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
-const IMPOSSIBLE: std::ops::Range<u64> = 90_000_000_000..100_000_000_000;
+/// The first of the numbers of milliseconds that stand for no delay: more than 365 days, and as many digits as the longest delay has.
+const IMPOSSIBLE: u64 = 90_000_000_000;
+
+/// How many names there are for the queues of one work queue. RabbitMQ keeps the name of each quorum queue for ever (as an Erlang atom), so they
+/// have to be few; and those who probe at the same time need different ones.
+pub(crate) const PROBE_QUEUES: u64 = 16;
 
 /// How the routing key of a probe's dead letters begins. No queue may have such a name.
 const NOWHERE: &str = "retryrmq.nowhere.";
@@ -47,6 +51,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
 const COUNTS: Duration = Duration::from_secs(3600);
 
+/// How long it counts that no answer was found, as in an alarm.
+const UNKNOWN_COUNTS: Duration = Duration::from_secs(60);
+
 /// The most work queues whose answers are remembered.
 const REMEMBERED: usize = 1_000;
 
@@ -54,7 +61,7 @@ const REMEMBERED: usize = 1_000;
 /// with its node.
 pub(crate) const TRIES: usize = 2;
 
-/// When the waiting queues of a work queue were last tried out without finding anything. One at a time tries them out.
+/// Until when the last answer of a work queue counts. One at a time tries it out.
 type Last = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// What was tried out, by work queue.
@@ -82,7 +89,7 @@ impl DeadLetterProbes {
         };
         let last = self.last(queue);
         let mut last = last.lock().await;
-        if last.is_some_and(|at| at.elapsed() < COUNTS) {
+        if last.is_some_and(|until| Instant::now() < until) {
             return Ok(());
         }
         let connection = Connection::open(addresses, "topology").await?;
@@ -90,16 +97,16 @@ impl DeadLetterProbes {
         connection.close().await;
         match answer {
             Ok(false) => return Err(at_most_once(queue, connection.server())),
-            Ok(true) => {}
+            Ok(true) => *last = Some(Instant::now() + COUNTS),
             Err(why) => {
                 const SAID: &str = "it was not found out whether the broker keeps messages that come back while their queue is missing";
                 match why.kind() {
                     ErrorKind::AccessRefused => debug!(queue, %why, "{SAID}"),
                     _ => warn!(queue, %why, "{SAID}"),
                 }
+                *last = Some(Instant::now() + UNKNOWN_COUNTS);
             }
         }
-        *last = Some(Instant::now());
         Ok(())
     }
 }
@@ -167,7 +174,7 @@ pub(crate) fn asks_at_least_once(plan: &Plan) -> Option<&str> {
 
 /// A name for the queue of a probe.
 pub(crate) fn probe_queue(queue: &str, random: u64) -> String {
-    let number = IMPOSSIBLE.start + random % (IMPOSSIBLE.end - IMPOSSIBLE.start);
+    let number = IMPOSSIBLE + random % PROBE_QUEUES;
     format!("{queue}.retry.{number}")
 }
 
@@ -193,8 +200,20 @@ pub(crate) fn probe_arguments(random: u64) -> Arguments {
 /// # Errors
 /// If that was not found out.
 async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
-    let probe = name(&probe_queue(queue, fastrand::u64(..)))?;
-    match timeout(PATIENCE, tried(connection, probe)).await {
+    let tried = async {
+        let first = fastrand::u64(..PROBE_QUEUES);
+        for number in first..first + PROBE_QUEUES {
+            let probe = name(&probe_queue(queue, number))?;
+            match tried(connection, probe).await {
+                // Somebody else is using it, and has arguments of their own.
+                Err(error) if error.kind() == ErrorKind::Mismatch => {}
+                answer => return answer,
+            }
+        }
+        let why = "too many others try it out at the same time";
+        Err(Error::new(ErrorKind::Mismatch, why))
+    };
+    match timeout(PATIENCE, tried).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::new(
             ErrorKind::Timeout,
@@ -343,14 +362,17 @@ mod tests {
     fn a_probes_number_has_as_many_digits_as_the_longest_delay_and_is_none() {
         let longest = Duration::from_secs(365 * 24 * 3600).as_millis();
         let digits = |number: u128| number.to_string().len();
-        assert!(u128::from(IMPOSSIBLE.start) > longest);
-        assert_eq!(digits(u128::from(IMPOSSIBLE.end - 1)), digits(longest));
+        assert!(u128::from(IMPOSSIBLE) > longest);
+        assert_eq!(
+            digits(u128::from(IMPOSSIBLE + PROBE_QUEUES)),
+            digits(longest)
+        );
     }
 
     #[tokio::test]
     async fn each_work_queue_has_its_answer_and_their_number_is_bounded() {
         let probes = DeadLetterProbes::default();
-        *probes.last("orders").lock().await = Some(Instant::now());
+        *probes.last("orders").lock().await = Some(Instant::now() + COUNTS);
         assert!(probes.last("orders").lock().await.is_some());
         assert!(probes.last("bills").lock().await.is_none());
         for number in 0..REMEMBERED {

@@ -36,17 +36,21 @@ pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]
 pub(crate) use dead_letter_probe::{
-    Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    Next, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 pub(crate) use delay_queues::DelayQueues;
 pub(crate) use delayed_exchange::hardens;
 pub(crate) use missing::Lacking;
+pub(crate) use native::ReturnDelays;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{
     Argument, Arguments, DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
-    QueueType, clock_queue, parking_queue, unreadable_queue, waiting_queue, work_queue_of,
+    QueueType, clock_queue, dropped_queue, parking_queue, unreadable_queue, waiting_queue,
+    work_queue_of,
 };
-pub(crate) use plan::{existing, name, parking as parking_item, unreadable, waits_for};
+pub(crate) use plan::{
+    NOBODY, dropped, existing, name, parking as parking_item, unreadable, waiting, waits_for,
+};
 #[cfg(test)]
 pub(crate) use queue_age::QueueAge;
 pub(crate) use queue_age::SAFE_AGE;

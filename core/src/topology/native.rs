@@ -1,6 +1,8 @@
 //! `native`: the delayed retry of RabbitMQ 4.3's quorum queues. A requeued message waits `min × delivery count`, at most `max`, and comes
 //! back at the head.
 
+use std::time::Duration;
+
 use super::{
     Argument, Item, Missing, Plan, QueueType,
     plan::{self, at_least_once, named, parking_queue, text},
@@ -38,6 +40,41 @@ fn delays(target: &Target<'_>) -> Result<(i64, i64)> {
         Backoff::Linear { initial, step, max } if initial == step => Ok((ms(*initial), ms(*max))),
         Backoff::Linear { .. } => refuse("is linear with a step equal to the first delay"),
         _ => refuse("delays linearly"),
+    }
+}
+
+/// How long a work queue delays what a lost connection held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReturnDelays {
+    min: Duration,
+    max: Duration,
+}
+
+impl ReturnDelays {
+    /// How long it delays a message that was lost so often.
+    pub(crate) fn after(self, times: u32) -> Duration {
+        self.min.saturating_mul(times.max(1)).min(self.max)
+    }
+}
+
+impl Plan {
+    /// Whether its work queue delays what a lost connection held.
+    pub(crate) fn return_delays(&self) -> Option<ReturnDelays> {
+        let arguments = self.items.iter().filter_map(|item| match item {
+            Item::Queue { arguments, .. } => Some(arguments),
+            _ => None,
+        });
+        let number = |key: &str| {
+            let mut all = arguments.clone().flatten();
+            all.find_map(|(name, value)| match value {
+                Argument::Number(ms) if name == key => u64::try_from(*ms).ok(),
+                _ => None,
+            })
+        };
+        Some(ReturnDelays {
+            min: Duration::from_millis(number("x-delayed-retry-min")?),
+            max: Duration::from_millis(number("x-delayed-retry-max")?),
+        })
     }
 }
 

@@ -336,6 +336,12 @@ pub fn unreadable_queue(queue: &str) -> String {
     format!("{queue}.unreadable")
 }
 
+/// The name of the queue in which messages of `queue` that an operator dropped are kept for a while: `<queue>.parked.dropped`.
+#[must_use]
+pub fn dropped_queue(queue: &str) -> String {
+    format!("{queue}.parked.dropped")
+}
+
 /// How long a message would wait in the queue that is a clock, if it were a waiting queue: longer than any delay.
 const NO_DELAY: Duration = Duration::from_millis(80_000_000_000);
 
@@ -346,11 +352,11 @@ pub fn clock_queue(queue: &str) -> String {
     waiting_queue(queue, NO_DELAY)
 }
 
-/// The work queue that a queue of retryrmq's belongs to, by its name: `orders` for `orders.parked`, `orders.unreadable` and `orders.retry.1000`.
-/// `None` for other names.
+/// The work queue that a queue of retryrmq's belongs to, by its name: `orders` for `orders.parked`, `orders.parked.dropped`,
+/// `orders.unreadable` and `orders.retry.1000`. `None` for other names.
 #[must_use]
 pub fn work_queue_of(name: &str) -> Option<&str> {
-    let suffixes = [".parked", ".unreadable"];
+    let suffixes = [".parked", ".parked.dropped", ".unreadable"];
     let of_one = suffixes
         .into_iter()
         .find_map(|suffix| name.strip_suffix(suffix));
@@ -419,7 +425,7 @@ pub(super) fn text(value: impl Into<String>) -> Argument {
 
 /// A queue in which messages of `queue` wait for `delay`. From it they return to the tail of `queue` and to no other queue, because the
 /// default exchange routes by queue name.
-pub(super) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
+pub(crate) fn waiting(queue: &str, delay: Duration, queue_type: QueueType) -> Item {
     let mut arguments = named([
         ("x-queue-type", text(queue_type.as_str())),
         (
@@ -492,6 +498,41 @@ pub(crate) fn unreadable(queue: &str, queue_type: QueueType) -> Item {
     let purpose = "messages are kept here that AMQP 0-9-1 cannot carry";
     for_people(unreadable_queue(queue), queue_type, purpose)
 }
+
+/// The queue in which dropped messages of `queue` are kept for `keep`.
+pub(crate) fn dropped(queue: &str, keep: Duration) -> Item {
+    let purpose = "dropped messages are kept here for a while";
+    let Item::Queue {
+        name,
+        mut arguments,
+        any_arguments,
+        missing,
+        purpose,
+    } = for_people(dropped_queue(queue), QueueType::Quorum, purpose)
+    else {
+        unreachable!("a queue for people is a queue")
+    };
+    let ttl = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+    arguments.extend(named([
+        ("x-message-ttl", Argument::Number(ttl)),
+        // A full queue refuses a message, which then stays parked.
+        ("x-overflow", text("reject-publish")),
+        // Otherwise a policy could have the broker send somewhere else what somebody dropped.
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(NOBODY)),
+        ("x-dead-letter-strategy", text("at-most-once")),
+    ]));
+    Item::Queue {
+        name,
+        arguments,
+        any_arguments,
+        missing,
+        purpose,
+    }
+}
+
+/// A routing key that no queue has.
+pub(crate) const NOBODY: &str = "retryrmq.nobody";
 
 /// The internal exchange of a service (`retryrmq serve`), as a dead-letter exchange of other queues. No client may publish to it.
 pub const DEAD_EXCHANGE: &str = "retryrmq.dead";

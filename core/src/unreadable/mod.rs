@@ -6,12 +6,14 @@ mod delivery_probe;
 mod internal_errors;
 mod message;
 mod set_aside;
+mod suspects;
 
 pub use self::message::UnreadableMessage;
-use self::set_aside::{MOST_BYTES, MOST_TRIED_AT_A_COST, Reading};
+use self::set_aside::{MOST_BYTES, Reading};
 pub(crate) use self::{
     internal_errors::{InternalErrors, Reasons},
-    set_aside::{MOST_TRIED, Reach, set_aside, set_aside_counted},
+    set_aside::{Reach, set_aside, set_aside_counted},
+    suspects::Trial,
 };
 #[cfg(test)]
 pub(crate) use self::{
@@ -19,10 +21,10 @@ pub(crate) use self::{
     set_aside::Moved,
 };
 use crate::{
-    Client, Result,
+    Client, Error, ErrorKind, Result,
     amqp10::Message,
     connection::Connection,
-    topology::{parking_queue, unreadable_queue},
+    topology::{parking_queue, unreadable_queue, work_queue_of},
 };
 
 /// The messages of one work queue that RabbitMQ cannot deliver over AMQP 0-9-1, in `<queue>.unreadable`.
@@ -55,10 +57,12 @@ impl Unreadable {
     /// Returns why each message that was moved cannot be delivered.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) without the queue `from`, [`AccessRefused`](crate::ErrorKind::AccessRefused),
+    /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) for a queue for such messages,
+    /// [`QueueNotFound`](crate::ErrorKind::QueueNotFound) without the queue `from`, [`AccessRefused`](crate::ErrorKind::AccessRefused),
     /// [`Broker`](crate::ErrorKind::Broker) if the broker speaks no AMQP 1.0 or stores no copy, [`Timeout`](crate::ErrorKind::Timeout), and
     /// those of a connection. Then some messages may have been moved, one may be in both queues, and all others are in `from`.
     pub async fn take_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
+        check_source(from)?;
         let connection = self.connection().await?;
         let taken = self.take_over(&connection, from, most).await;
         connection.close().await;
@@ -66,15 +70,16 @@ impl Unreadable {
     }
 
     /// Like [`take_from`](Self::take_from), and then for messages of a quorum queue in which nothing is seen that RabbitMQ cannot deliver: it shows its
-    /// own counts in place of a publisher's annotations `x-delivery-count` and `x-acquired-count`. Of the first `most` messages, those that were
-    /// delivered before are asked for one after the other, over AMQP 0-9-1 (`basic.get`) on a connection of their own, and those are moved for
-    /// which RabbitMQ closes the connection. On RabbitMQ before 4.3 these are the eight that were delivered most often, because a message that is
-    /// tried for nothing has three deliveries more; on 4.3, and in the parking queue, they are up to 1,000. Those that were tried lose their
-    /// places.
+    /// own counts in place of a publisher's annotations `x-delivery-count` and `x-acquired-count`. Of the first `most` messages, those
+    /// for which connections ended are asked for one after the other, over AMQP 0-9-1 (`basic.get`) on a connection of their own, those first for
+    /// which most did. Those are moved for which RabbitMQ closes the connection and says that they were delivered to it. On RabbitMQ before 4.3 these
+    /// are eight, because a message that is tried for nothing has three deliveries more; on 4.3, and in the parking queue, they are up to 1,000.
+    /// Those that were tried lose their places.
     ///
     /// # Errors
-    /// Those of [`take_from`](Self::take_from).
+    /// Those of [`take_from`](Self::take_from), and why not all could be asked for. Then some may have been moved.
     pub async fn try_each_from(&self, from: &str, most: u32) -> Result<Vec<String>> {
+        check_source(from)?;
         let connection = self.connection().await?;
         let taken = async {
             let mut causes = self.take_over(&connection, from, most).await?;
@@ -151,16 +156,17 @@ impl Unreadable {
         most: u32,
     ) -> Result<Vec<String>> {
         let is_free = connection.server().capabilities().nack_is_uncounted;
-        let tried = if is_free || from == parking_queue(&self.queue) {
-            MOST_TRIED
+        let trial = if is_free || from == parking_queue(&self.queue) {
+            Trial::FREE
         } else {
-            MOST_TRIED_AT_A_COST
+            Trial::ASKED_FOR
         };
         let queues = (self.queue.as_str(), from);
         let (mut moved, looked) =
-            set_aside_counted(&self.client, connection, queues, (most, tried), true).await;
+            set_aside_counted(&self.client, connection, queues, (most, trial), true).await;
         moved.tell(&self.queue, from);
         let refused = moved.refused.take().or(moved.ended_early.take());
+        let refused = refused.or(moved.untried.take());
         looked.and(refused.map_or(Ok(()), Err))?;
         Ok(moved.causes)
     }
@@ -207,4 +213,16 @@ impl Unreadable {
         connection.close().await;
         walked
     }
+}
+
+/// What was moved already would be moved to its own end, and no longer tell where it was found first.
+fn check_source(from: &str) -> Result<()> {
+    let work = work_queue_of(from);
+    if work.is_some_and(|work| unreadable_queue(work) == from) {
+        let why = format!(
+            "`{from}` is a queue for messages that were moved already: name the queue in which they are in the way"
+        );
+        return Err(Error::new(ErrorKind::InvalidOption, why));
+    }
+    Ok(())
 }

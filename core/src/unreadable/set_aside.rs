@@ -1,16 +1,17 @@
 //! Moves what AMQP 0-9-1 cannot carry from a queue to the queue for such messages.
 
 use std::{
-    cmp::Reverse,
     fmt,
-    hash::{DefaultHasher, Hash, Hasher},
     time::{Duration, SystemTime},
 };
 
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-use super::delivery_probe::{Delivery, DeliveryProbe};
+use super::{
+    delivery_probe::{Delivery, DeliveryProbe},
+    suspects::{Choice, Suspect, Suspects, Trial, hash},
+};
 use crate::{
     Client, Error, ErrorKind, Event, Plan, Result,
     amqp10::{Failure, Found, Link, Message},
@@ -22,17 +23,17 @@ use crate::{
     },
 };
 
-/// How many messages the broker sends at a time.
+/// How many messages the broker sends at a time, once it is known that they are small, and before.
 const BATCH: u32 = 64;
+const FIRST_BATCH: u32 = 4;
 /// The most bytes of messages that are kept at a time.
 pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How long a batch may take, or the copy of a message.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long a connection that has ended may take to give its messages back.
 const GIVEN_BACK: Duration = Duration::from_secs(5);
-/// How many messages are tried one at a time: where that is free or no delivery limit is near, and where each try counts as a delivery.
-pub(crate) const MOST_TRIED: usize = 1_000;
-pub(super) const MOST_TRIED_AT_A_COST: usize = 8;
+/// How many other messages may come before one that was given back.
+const MOST_OTHERS: u32 = 16;
 /// How long tries may take. Meanwhile no other consumer sees what is held.
 const LONGEST_TRIES: Duration = Duration::from_secs(20);
 /// How long a look at one message after the other may take.
@@ -47,6 +48,10 @@ pub(crate) struct Moved {
     pub(crate) ended_early: Option<Error>,
     /// Why some that were found are still there.
     pub(crate) refused: Option<Error>,
+    /// Why some were not tried that may be the ones.
+    pub(crate) untried: Option<Error>,
+    /// Of the messages that were seen and cannot be told from others, those whose connections ended most often.
+    pub(crate) suspects: Suspects,
 }
 
 /// How far to look.
@@ -67,10 +72,12 @@ impl Reach {
         }
     }
 
-    /// How many messages the broker sends at a time.
-    fn batch(self) -> u32 {
+    /// How many messages the broker sends at a time, of which the largest has so many bytes. As many may have to be kept.
+    fn batch(self, largest: usize) -> u32 {
+        let fit = u32::try_from(MOST_BYTES / largest.max(1)).unwrap_or(BATCH);
         match self {
-            Self::Near(_) => BATCH,
+            Self::Near(_) if largest == 0 => FIRST_BATCH,
+            Self::Near(_) => fit.clamp(1, BATCH),
             Self::Singly { .. } => 1,
         }
     }
@@ -153,7 +160,9 @@ pub(super) struct Reading<'a> {
     link: Link,
     queue: &'a str,
     left: u32,
-    batch: u32,
+    reach: Reach,
+    /// The bytes of the largest message that came.
+    largest: usize,
     /// The numbers of the first and the last one that came.
     held: Option<(u32, u32)>,
 }
@@ -176,7 +185,8 @@ impl<'a> Reading<'a> {
             link,
             queue,
             left: reach.most(),
-            batch: reach.batch(),
+            reach,
+            largest: 0,
             held: None,
         })
     }
@@ -186,7 +196,7 @@ impl<'a> Reading<'a> {
     /// # Errors
     /// Those of [`delivered`].
     pub(super) async fn next(&mut self, each: impl FnMut(u32, Vec<u8>)) -> Result<bool> {
-        let asked = self.batch.min(self.left);
+        let asked = self.reach.batch(self.largest).min(self.left);
         let came = self.take(asked, each).await?;
         self.left -= came;
         Ok(came == asked && self.left > 0)
@@ -197,10 +207,11 @@ impl<'a> Reading<'a> {
     /// # Errors
     /// Those of [`delivered`].
     async fn take(&mut self, most: u32, mut each: impl FnMut(u32, Vec<u8>)) -> Result<u32> {
-        let held = &mut self.held;
+        let (held, largest) = (&mut self.held, &mut self.largest);
         let read = self.session.drain(self.link, most, |delivery| {
             let number = delivery.number;
             *held = Some((held.map_or(number, |(first, _)| first), number));
+            *largest = delivery.payload.len().max(*largest);
             each(number, delivery.payload);
         });
         delivered(self.queue, read).await
@@ -218,24 +229,28 @@ impl<'a> Reading<'a> {
         in_time(self.queue, released).await
     }
 
-    /// Takes the message with this content, which was given back on another connection. That may take a moment, in which others may come.
+    /// Takes the message with this content, and for which so many connections ended, after it was given back on another connection. That may take a
+    /// moment, in which others may come.
     ///
     /// # Errors
     /// Those of [`delivered`].
-    async fn take_back(&mut self, content: u64) -> Result<Option<(u32, Message)>> {
+    async fn take_back(&mut self, content: u64, died: u64) -> Result<Option<(u32, Message)>> {
         let until = Instant::now() + GIVEN_BACK;
+        let mut others = 0;
         loop {
             let mut taken = None;
             let take = |number, payload| {
                 let message = Message::read(payload);
-                let message = message.filter(|message| hash(message.content()) == content);
+                let message = message
+                    .filter(|message| hash(message.content()) == content && message.died() == died);
                 taken = message.map(|message| (number, message));
             };
             let came = self.take(1, take).await?;
-            if taken.is_some() || Instant::now() >= until {
+            others += came;
+            if taken.is_some() || others > MOST_OTHERS || Instant::now() >= until {
                 return Ok(taken);
             }
-            if came == 0 {
+            if taken.is_none() {
                 sleep(GIVEN_BACK / 200).await;
             }
         }
@@ -306,8 +321,9 @@ pub(crate) async fn set_aside(
 
 /// Moves the messages among the first `most` that end the connection which asks for them over AMQP 0-9-1, although nothing in them is seen that
 /// would. A quorum queue shows its counts instead of annotations of the publisher that have the same names, and RabbitMQ may be unable to convert
-/// those. So such a message has been counted by its queue. Of `tried` messages at most, those that were counted most often, each is asked for
-/// alone, on a connection of its own. One that is delivered is given back; on RabbitMQ before 4.3 that costs it up to three deliveries.
+/// those. But it also tells how often connections ended that a message was delivered to. Those for which that happened most often are asked for
+/// alone, as `trial` says, on a connection of their own. One that is delivered is given back; on RabbitMQ before 4.3 that costs it up to three
+/// deliveries. One is moved if the connection ended, and the broker says that it was delivered to that one.
 ///
 /// # Errors
 /// Those of [`set_aside`].
@@ -315,11 +331,11 @@ pub(crate) async fn set_aside_counted(
     client: &Client,
     connection: &Connection,
     (work, from): (&str, &str),
-    (most, tried): (u32, usize),
+    (most, trial): (u32, Trial),
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.look_for_counted(from, most, tried).await;
+    let mut looked = mover.look_for_suspects(from, most, trial).await;
     if looked.as_ref().err().is_some_and(is_blocked) {
         mover.moved.ended_early = looked.err();
         looked = Ok(());
@@ -397,25 +413,16 @@ impl<'a> Mover<'a> {
         }
     }
 
-    async fn look_for_counted(&mut self, from: &str, most: u32, tried: usize) -> Result<()> {
+    async fn look_for_suspects(&mut self, from: &str, most: u32, trial: Trial) -> Result<()> {
         self.link = None;
         let reach = Reach::Near(most);
         let mut reading = Reading::begin(self.client, self.connection, from, reach).await?;
-        let mut counted = Vec::new();
+        let mut choice = Choice::new(trial);
         loop {
             let goes_on = reading
                 .next(|number, payload| {
-                    if let Some(message) = Message::read(payload)
-                        && let Some(count) = message.counted()
-                    {
-                        counted.push(Counted {
-                            count,
-                            number,
-                            content: hash(message.content()),
-                        });
-                        if counted.len() > 2 * tried {
-                            keep_highest(&mut counted, tried);
-                        }
+                    if let Some(message) = Message::read(payload) {
+                        choice.add(number, &message);
                     }
                 })
                 .await?;
@@ -423,8 +430,14 @@ impl<'a> Mover<'a> {
                 break;
             }
         }
-        keep_highest(&mut counted, tried);
-        match self.try_each(&mut reading, from, counted).await {
+        let (suspects, left_out) = choice.made();
+        let tried = self.try_each(&mut reading, from, suspects).await;
+        if left_out > 0 && self.moved.causes.is_empty() {
+            self.moved
+                .untried
+                .get_or_insert(left_out_of(from, left_out));
+        }
+        match tried {
             Ok(()) => reading.end().await,
             Err(error) => self.not_moved(reading, error).await,
         }
@@ -435,44 +448,62 @@ impl<'a> Mover<'a> {
         &mut self,
         reading: &mut Reading<'_>,
         from: &str,
-        counted: Vec<Counted>,
+        suspects: Vec<Suspect>,
     ) -> Result<()> {
         let (until, mut probe) = (Instant::now() + LONGEST_TRIES, None);
-        for one in counted {
+        let all = suspects.len();
+        let mut moved_died = 0;
+        for (number, one) in suspects.into_iter().enumerate() {
+            // Where tries count as deliveries, the others are innocent.
+            if one.is_costly && one.died < moved_died {
+                break;
+            }
             let asked = match probe.take() {
                 Some(asked) => asked,
                 None => match DeliveryProbe::open(self.client).await {
                     Ok(opened) => opened,
-                    Err(error) => return not_tried(from, &error),
+                    Err(error) => {
+                        self.moved.untried = Some(error);
+                        break;
+                    }
                 },
             };
             if Instant::now() >= until {
+                self.moved.untried = Some(too_many(from, number, all));
                 probe = Some(asked);
                 break;
             }
             reading.release(one.number).await?;
-            match asked.get(from).await {
-                Ok(Delivery::Impossible) => {
-                    if let Some((number, message)) = reading.take_back(one.content).await? {
-                        let cause = HIDDEN.to_owned();
-                        let found = vec![Obstructed {
-                            number,
-                            message,
-                            cause,
-                        }];
-                        self.move_these(reading, from, found).await?;
-                    }
-                }
-                Ok(Delivery::Made) => {
-                    reading.take_back(one.content).await?;
+            let (goes_on, died) = match asked.get(from).await {
+                Ok(Delivery::Impossible) => (None, one.died + 1),
+                Ok(Delivery::Made) => (Some(asked), one.died),
+                Ok(Delivery::None) => {
+                    self.moved.untried = Some(held_by_another(from));
                     probe = Some(asked);
+                    continue;
                 }
-                // Another consumer has it.
-                Ok(Delivery::None) => probe = Some(asked),
                 Err(error) => {
                     asked.close().await;
-                    return not_tried(from, &error);
+                    self.moved.untried = Some(error);
+                    return Ok(());
                 }
+            };
+            let is_moved = goes_on.is_none();
+            probe = goes_on;
+            let Some((number, message)) = reading.take_back(one.content, died).await? else {
+                // It was another message that was asked for, so nothing is known of this one.
+                self.moved.untried = Some(not_alone(from));
+                break;
+            };
+            if is_moved {
+                moved_died = one.died;
+                let cause = HIDDEN.to_owned();
+                let found = vec![Obstructed {
+                    number,
+                    message,
+                    cause,
+                }];
+                self.move_these(reading, from, found).await?;
             }
         }
         if let Some(probe) = probe {
@@ -515,7 +546,10 @@ impl<'a> Mover<'a> {
             let mut goes_on = reading
                 .next(|number, payload| {
                     let size = payload.len();
-                    if let Some(one) = self.obstructed(number, payload) {
+                    let Some(message) = Message::read(payload) else {
+                        return;
+                    };
+                    if let Some(one) = self.obstructed(number, message) {
                         // What is too much for now is found again.
                         if kept > 0 && kept + size > MOST_BYTES {
                             has_left_some = true;
@@ -545,9 +579,11 @@ impl<'a> Mover<'a> {
         Ok(has_left_some)
     }
 
-    fn obstructed(&self, number: u32, payload: Vec<u8>) -> Option<Obstructed> {
-        let message = Message::read(payload)?;
-        let cause = message.obstacle(self.leaves_out_odd_numbers)?;
+    fn obstructed(&mut self, number: u32, message: Message) -> Option<Obstructed> {
+        let Some(cause) = message.obstacle(self.leaves_out_odd_numbers) else {
+            self.moved.suspects.add(message.died());
+            return None;
+        };
         Some(Obstructed {
             number,
             message,
@@ -629,32 +665,43 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// A message that its queue has counted.
-#[derive(Debug, PartialEq, Eq)]
-struct Counted {
-    count: u64,
-    number: u32,
-    /// The hash of its content: all of it may be large.
-    content: u64,
+fn too_many(queue: &str, tried: usize, all: usize) -> Error {
+    let seconds = LONGEST_TRIES.as_secs();
+    Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "{tried} of {all} messages of `{queue}` were asked for one by one within {seconds} seconds: try again for the others"
+        ),
+    )
 }
 
-/// The messages with the highest counts come first, and the others are left out.
-fn keep_highest(counted: &mut Vec<Counted>, most: usize) {
-    counted.sort_by_key(|one| (Reverse(one.count), one.number));
-    counted.truncate(most);
+fn left_out_of(queue: &str, count: usize) -> Error {
+    Error::new(
+        ErrorKind::Broker,
+        format!(
+            "{count} messages of `{queue}` were not asked for one by one: they were delivered so often that RabbitMQ may drop them, or are too many at a \
+             time. Give the queue a dead-letter route, and try again"
+        ),
+    )
 }
 
-fn hash(content: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
-    hasher.finish()
+fn held_by_another(queue: &str) -> Error {
+    Error::new(
+        ErrorKind::Broker,
+        format!(
+            "messages of `{queue}` could not be asked for one by one, because a consumer took them: stop it, and try again"
+        ),
+    )
 }
 
-/// Without a try nothing is known of a message, and it stays where it is.
-#[allow(clippy::unnecessary_wraps, reason = "it is the end of the tries")]
-fn not_tried(queue: &str, error: &Error) -> Result<()> {
-    debug!(queue, %error, "messages cannot be tried one at a time");
-    Ok(())
+fn not_alone(queue: &str) -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        format!(
+            "messages of `{queue}` could not be asked for one by one: somebody else did so at the same time, or the queue returns them later \
+             (`delayed-retry-type`) or behind the others (a delivery limit of -1)"
+        ),
+    )
 }
 
 fn late(queue: &str) -> Error {

@@ -381,3 +381,57 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
     })
     .await;
 }
+
+/// Orchestrators kill what does not stop in time, and then everything in hand is counted as a crash.
+#[tokio::test]
+async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
+    on_brokers_where(Broker::is_controllable, |broker| async move {
+        let node = broker.own_node(&[]).await;
+        let (client, amqp) = (
+            Client::connect(node.url()).await.unwrap(),
+            node.connect().await,
+        );
+        amqp.declare(QUEUE, QueueType::Classic).await;
+        amqp.declare("other", QueueType::Classic).await;
+        node.raise_memory_alarm().await;
+        let began = Instant::now();
+        let limit = Duration::from_secs(2);
+        let message = Publish::to_queue("other", "x").timeout(limit);
+        let error = client.publish(message).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(began.elapsed() >= limit);
+        let health = || async { client.health().err() };
+        let blocked = eventually(PATIENCE, "the client is not healthy", health).await;
+        assert!(
+            blocked.to_string().contains("memory or disk alarm"),
+            "{blocked}"
+        );
+        let error = client.publish(Publish::to_queue("other", "x").timeout(limit));
+        let error = error.await.unwrap_err().to_string();
+        assert!(error.contains("within its timeout of 2s"), "{error}");
+        assert!(error.contains("memory or disk alarm"), "{error}");
+        // One that waits longer sees the end of the alarm.
+        let long = client.publish(Publish::to_queue("other", "last").timeout(PATIENCE));
+        let (told, ()) = tokio::join!(long, async {
+            sleep(Duration::from_secs(25)).await;
+            node.set_memory_watermark(0.6).await;
+        });
+        told.unwrap();
+        let health = || async { client.health().ok() };
+        eventually(PATIENCE, "the client is healthy", health).await;
+        node.raise_memory_alarm().await;
+        let publisher = client.clone();
+        let waits = tokio::spawn(async move {
+            let message = Publish::to_queue("other", "x");
+            publisher.publish(message.timeout(ALARM * 100)).await
+        });
+        let health = || async { client.health().err() };
+        eventually(PATIENCE, "the client is blocked again", health).await;
+        // The alarm goes on.
+        client.close().await;
+        let error = waits.await.unwrap().unwrap_err();
+        let kinds = [ErrorKind::Closed, ErrorKind::ConnectionLost];
+        assert!(kinds.contains(&error.kind()), "{error}");
+    })
+    .await;
+}

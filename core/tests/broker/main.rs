@@ -3,6 +3,7 @@
 
 mod age_markers;
 mod alarm;
+mod batches;
 mod capture;
 mod connecting;
 mod dead_letter_probes;

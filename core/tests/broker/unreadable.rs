@@ -7,10 +7,12 @@ use lapin::{
     types::AMQPValue,
 };
 use retryrmq::{
-    BasicProperties, Client, Event, Message, Running, UnreadableMessage, permission_pattern,
+    BasicProperties, Client, Event, Message, Running, Strategy, UnreadableMessage,
+    permission_pattern,
 };
 use retryrmq_harness::{
-    Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version, Vhost,
+    Amqp, Amqp10, Body10, Broker, Message10, Policy, Property10, QueueType, Value10, Version,
+    Vhost,
     amqp10::{char, string, uuid},
     eventually, on_every_broker_where, on_every_queue_type_where,
 };
@@ -80,6 +82,17 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
         }
     })
     .await
+}
+
+/// Waits until what came back with a lost connection is acknowledged as well: that may be after what is unreadable was moved.
+async fn is_empty(amqp: &Amqp, running: &Running) {
+    eventually(PATIENCE, "nothing is left", || async {
+        match (amqp.depth(QUEUE).await, running.stats().outstanding) {
+            (Some(0), 0) => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    })
+    .await;
 }
 
 /// Starts a consumer that handles every message.
@@ -225,12 +238,7 @@ async fn what_the_queues_own_counts_hide_is_moved_and_no_other_message() {
 #[tokio::test]
 async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
     on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        // Each try is a delivery there, and more would use up the delivery limit of those beside them.
-        let many = if broker.version() < Version::V4_3 {
-            2
-        } else {
-            12
-        };
+        let many = 12;
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -257,6 +265,94 @@ async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
         for (client, running) in all {
             running.close().await;
             client.close().await;
+        }
+    })
+    .await;
+}
+
+/// The strategy `native` delays what a lost connection held, and counts it as a retry.
+#[tokio::test]
+async fn a_queue_that_delays_what_it_takes_back_is_looked_at_when_that_is_ready() {
+    let delays_returns = |broker: &Broker| broker.version() >= Version::V4_3;
+    on_every_broker_where(delays_returns, |broker| async move {
+        for bomb in [bombs().remove(0), with_annotation(COUNTS[0])] {
+            let vhost = broker.vhost().await;
+            let client = connect_with(&vhost, QueueType::Quorum).await;
+            let amqp = vhost.connect().await;
+            let consumer = || {
+                let consumer = client.consumer(QUEUE).dlx(true);
+                let consumer = consumer.strategy(Strategy::Native);
+                consumer.retry(policy("fixed(3s, retries=3)"))
+            };
+            let diary = Diary::default();
+            let running = start(consumer(), &diary, |_| Ok(())).await;
+            running.close().await;
+            for number in 0..30 {
+                if number == 10 {
+                    publish(&vhost, QUEUE, std::slice::from_ref(&bomb)).await;
+                }
+                let id = id(&format!("neighbour {number}"));
+                amqp.publish_with(QUEUE, "x", id).await;
+            }
+            let running = start(consumer(), &diary, |_| Ok(())).await;
+            for number in 0..30 {
+                diary.until(&format!("neighbour {number}"), 1).await;
+            }
+            set_aside(&client, 1).await;
+            assert_eq!(told(&diary, "consuming_stopped"), 0);
+            assert!(matches!(amqp.depth(PARKED).await, None | Some(0)));
+            running.close().await;
+        }
+    })
+    .await;
+}
+
+/// What is asked for alone is another message there: what closes a connection comes back later, at the head, or behind all others.
+#[tokio::test]
+async fn no_other_message_is_moved_from_a_queue_that_returns_messages_elsewhere() {
+    on_every_broker_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
+        let later: &[(&str, AMQPValue)] = &[
+            (
+                "x-delayed-retry-type",
+                AMQPValue::LongString("failed".into()),
+            ),
+            ("x-delayed-retry-min", int(6_000)),
+            ("x-delayed-retry-max", int(6_000)),
+        ];
+        let behind: &[(&str, AMQPValue)] = &[("x-delivery-limit", int(-1))];
+        for arguments in [later, behind] {
+            let vhost = broker.vhost().await;
+            let client = connect_with(&vhost, QueueType::Quorum).await;
+            let amqp = vhost.connect().await;
+            let arguments = table(arguments.iter().cloned());
+            amqp.declare_with(QUEUE, QueueType::Quorum, arguments).await;
+            for number in 0..40 {
+                if number % 20 == 10 {
+                    publish(&vhost, QUEUE, &[with_annotation(COUNTS[0])]).await;
+                }
+                amqp.publish_with(QUEUE, "x", id(&format!("neighbour {number}")))
+                    .await;
+            }
+            // A plain consumer loses its connection to it, with all others.
+            let plain = vhost.connect().await;
+            let _consumer = plain.consume(QUEUE, 100).await;
+            eventually(PATIENCE, "the connection is lost", || async {
+                !plain.channel().status().connected()
+            })
+            .await;
+            eventually(PATIENCE, "all are ready again", || async {
+                amqp.depth(QUEUE).await == Some(42)
+            })
+            .await;
+            for _ in 0..3 {
+                let tried = client.unreadable(QUEUE).try_each_from(QUEUE, 1_000).await;
+                let aside = amqp.depth(UNREADABLE).await;
+                if aside.is_some_and(|aside| aside > 0) {
+                    for one in client.unreadable(QUEUE).list(100).await.unwrap() {
+                        assert_eq!(one.message_id.as_deref(), Some(COUNTS[0]), "{tried:?}");
+                    }
+                }
+            }
         }
     })
     .await;
@@ -444,6 +540,7 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
                 all.iter().map(|message| message.id.clone()).collect()
             };
             assert_eq!(ids(&left), [&ids(&all)[..1], &ids(&all)[3..]].concat());
+            is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
             assert_eq!(amqp.depth(PARKED).await, Some(0));
@@ -495,6 +592,7 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
             after.starts_with(&["unreadable_moved", "reconnected"]),
             "{names:?}"
         );
+        is_empty(&amqp, &running).await;
         running.close().await;
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
         user.gone().await;
@@ -785,6 +883,7 @@ async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
                 diary.until(name, 1).await;
             }
             set_aside(&client, bombs.len()).await;
+            is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         },
@@ -826,6 +925,7 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
                 }
             }
             set_aside(&client, order.matches('u').count()).await;
+            is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         }
@@ -880,6 +980,7 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             diary.until("later", 1).await;
             assert_eq!(told_to_be_moved(&diary).0, 0);
             assert_eq!(told(&diary, "consuming_stopped"), 1);
+            is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         },
@@ -921,6 +1022,7 @@ async fn a_consumer_without_room_for_them_goes_on_when_there_is_some() {
             let count = u32::try_from(bombs.len()).unwrap();
             assert_eq!(told_to_be_moved(&diary).0, count);
             assert_eq!(told(&diary, "consuming_stopped"), 1);
+            is_empty(&amqp, &running).await;
             running.close().await;
             assert_eq!(amqp.depth(QUEUE).await, Some(0));
         },
@@ -939,8 +1041,9 @@ async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
         let neither = null("neither").property("tenant", uuid([7; 16]));
         publish(&vhost, QUEUE, &[neither]).await;
         let (diary, others) = (Diary::default(), Diary::default());
-        let running = consume(&client, &diary).await;
+        // First, because it cannot start on the connection that the message ends.
         let other = start(client.consumer("other").dlx(true), &others, |_| Ok(())).await;
+        let running = consume(&client, &diary).await;
         stopped(&diary).await;
         amqp.publish_with("other", "x", id("neighbor")).await;
         others.until("neighbor", 1).await;

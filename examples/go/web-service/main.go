@@ -51,6 +51,7 @@ func run(ctx context.Context) error {
 		}
 		body, _ := json.Marshal(mail)
 		if err := conn.Publish(r.Context(), retryrmq.Publishing{RoutingKey: queue, Body: body}); err != nil {
+			log.Print(err) // not for the client: it names the broker
 			http.Error(w, "try again later", http.StatusServiceUnavailable)
 			return
 		}
@@ -60,9 +61,9 @@ func run(ctx context.Context) error {
 		w.Header().Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
 		fmt.Fprint(w, conn.MetricsText())
 	})
-	routes.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { // whether it is ready
-		if trouble := conn.Trouble(); trouble != "" {
-			http.Error(w, trouble, http.StatusServiceUnavailable)
+	routes.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { // whether it is ready; why not is in the log
+		if !conn.Healthy() {
+			http.Error(w, "not connected to the broker", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "fine")
@@ -89,7 +90,9 @@ func run(ctx context.Context) error {
 }
 
 func main() {
+	// ANCHOR: logger
 	retryrmq.SetLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	// ANCHOR_END: logger
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once

@@ -2,7 +2,7 @@
 
 use std::{process::Stdio, time::Duration};
 
-use retryrmq_harness::on_brokers;
+use retryrmq_harness::{CutProxy, eventually, on_brokers};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::TcpStream,
@@ -158,6 +158,53 @@ async fn fatal_errors_are_parked_at_once() {
 }
 
 #[tokio::test]
+async fn batches_are_stored_and_each_order_has_its_end() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let example = Example::start(env!("CARGO_BIN_EXE_batches"), &[], vhost.url());
+        let output = example.end().await;
+        has_all(
+            &output,
+            &[
+                "order-7 is parked: an order without a number",
+                "all are stored",
+            ],
+        );
+        let stored = output
+            .lines()
+            .filter_map(|line| line.strip_prefix("stored "));
+        let stored: usize = stored.map(|count| count.parse::<usize>().unwrap()).sum();
+        assert_eq!(stored, 249, "{output}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn layers_surround_a_handler_with_a_typed_body() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let example = Example::start(env!("CARGO_BIN_EXE_layers"), &[], vhost.url());
+        let output = example.end().await;
+        has_all(
+            &output,
+            &[
+                "shipped order 1",
+                "attempt 1 succeeded in",
+                "attempt 1 failed in",
+                "once more: request timed out",
+                "shipped order 2",
+                "attempt 2 succeeded in",
+                "three is parked as undecodable: invalid type: string, expected u64 at line 1 column 10",
+                "noted order 1 at attempt 1",
+                "noted order 2 at attempt 1",
+            ],
+        );
+        assert!(!output.contains("order 3"), "{output}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_was_parked_is_replayed() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
@@ -195,7 +242,8 @@ async fn asked(address: &str, request: &str) -> String {
 async fn the_web_service_publishes_consumes_and_ends_in_order() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let mut service = Example::start(env!("CARGO_BIN_EXE_web-service"), &[], vhost.url());
+        let proxy = CutProxy::to(vhost.url()).await;
+        let mut service = Example::start(env!("CARGO_BIN_EXE_web-service"), &[], proxy.url());
         let line = service.until("at http://").await;
         let address = line.trim_start_matches("at http://").to_owned();
         let head = "HTTP/1.1\r\nHost: localhost\r\nConnection: close";
@@ -209,6 +257,24 @@ async fn the_web_service_publishes_consumes_and_ends_in_order() {
             &metrics,
             &["retryrmq_messages_delivered_total", "example.web"],
         );
+        proxy.refuse();
+        proxy.cut();
+        for request in [post, format!("GET /health {head}\r\n\r\n")] {
+            eventually(PATIENCE, "it answers 503", || async {
+                let answer = asked(&address, &request).await;
+                let names_the_broker = ["127.0.0.1", "localhost", "amqp"]
+                    .iter()
+                    .any(|part| answer.contains(part));
+                assert!(!names_the_broker, "{answer}");
+                if answer.starts_with("HTTP/1.1 503") {
+                    Ok(())
+                } else {
+                    Err(answer)
+                }
+            })
+            .await;
+        }
+        proxy.resume();
         service.signal("-INT").await;
         has_all(&service.end().await, &["ended"]);
     })

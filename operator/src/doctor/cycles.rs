@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Code, Finding, Kin, Snapshot,
+    policies::Source,
     routes::{Route, graveyards, is_work_queue, route},
 };
 use crate::management::Queue;
@@ -48,10 +49,7 @@ pub(super) fn by_time_alone(all: &Snapshot) -> Vec<Finding> {
                     "messages go from `{}` round through {way} by their time to live alone: RabbitMQ drops what comes back so, and says nothing",
                     queue.name
                 ),
-                format!(
-                    "retryrmq topology {} --apply   # and take the time to live off the queue that is worked on",
-                    shell_words::quote(&queue.name)
-                ),
+                take_the_time_off(all, queue, &seen),
             );
             finding
                 .queues
@@ -60,6 +58,28 @@ pub(super) fn by_time_alone(all: &Snapshot) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// How to break the circle: at the queue that is worked on, if that can be told.
+fn take_the_time_off(all: &Snapshot, first: &Queue, others: &BTreeSet<&str>) -> String {
+    let is_consumed = |queue: &&Queue| {
+        let consumers = all.consumers.as_ref();
+        consumers.is_some_and(|consumers| consumers.contains_key(&queue.name))
+    };
+    let others = others.iter().filter_map(|name| all.queues.get(*name));
+    let worked_on = [first].into_iter().chain(others).find(is_consumed);
+    let (name, vhost) = (&worked_on.unwrap_or(first).name, all.in_vhost());
+    match all.source(worked_on.unwrap_or(first), "message-ttl") {
+        Some(Source::Argument) | None => format!(
+            "rabbitmqctl list_queues {vhost} name messages arguments   # make `{name}` anew without x-message-ttl, when it is empty"
+        ),
+        Some(Source::Policy) => format!(
+            "rabbitmqctl list_policies {vhost}   # take `message-ttl` off the policy of `{name}`"
+        ),
+        Some(Source::Operator) => format!(
+            "rabbitmqctl list_operator_policies {vhost}   # take `message-ttl` off the one of `{name}`"
+        ),
+    }
 }
 
 /// Whether messages wait in it for times of their own.

@@ -54,11 +54,13 @@ pub enum Code {
     DelayChanged = 123,
     /// Messages that AMQP 0-9-1 cannot carry.
     Unreadable = 124,
+    /// A work queue that drops its oldest messages.
+    DropsOldest = 125,
 }
 
 impl Code {
     /// All of them, in order.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoRoute,
         Self::MissingExchange,
         Self::DeadEnd,
@@ -83,6 +85,7 @@ impl Code {
         Self::Held,
         Self::DelayChanged,
         Self::Unreadable,
+        Self::DropsOldest,
     ];
 
     /// How grave it is.
@@ -125,7 +128,7 @@ impl FromStr for Code {
             format!(
                 "there is no such code; they are {} to {}",
                 Self::NoRoute,
-                Self::DelayChanged
+                Self::DropsOldest
             )
         })
     }

@@ -37,6 +37,46 @@ pub(super) fn delivery_limit_without_route(all: &Snapshot) -> Vec<Finding> {
         .collect()
 }
 
+/// RQ125.
+pub(super) fn work_queue_drops_the_oldest(all: &Snapshot) -> Vec<Finding> {
+    let graveyards = graveyards(all);
+    let mut found = Vec::new();
+    for queue in all.queues.values() {
+        let is_refused = all
+            .text(queue, "overflow")
+            .is_some_and(|overflow| overflow.starts_with("reject-publish"));
+        let is_worked_on = is_work_queue(all, queue) && !graveyards.contains(queue.name.as_str());
+        if is_refused || !is_worked_on || route(all, queue) != Route::None {
+            continue;
+        }
+        let limits = [("max-length", "messages"), ("max-length-bytes", "bytes")];
+        let limits = limits.map(|(key, unit)| {
+            let most = all.number(queue, key)?;
+            Some(format!("{most} {unit} (`{key}`)"))
+        });
+        let limits: Vec<String> = limits.into_iter().flatten().collect();
+        if limits.is_empty() {
+            continue;
+        }
+        let by_hand = format!(
+            "rabbitmqctl list_queues {} name arguments   # x-overflow is an argument: make the queue anew, with `reject-publish`",
+            all.in_vhost()
+        );
+        let overflow = [("overflow", "reject-publish".into())];
+        found.push(Finding::of_queue(
+            Code::DropsOldest,
+            &queue.name,
+            format!(
+                "`{}` drops its oldest messages beyond {}: it has no dead-letter exchange, and neither a publisher nor a consumer is told",
+                queue.name,
+                limits.join(" or ")
+            ),
+            all.mend(queue, &["overflow"], &overflow, by_hand),
+        ));
+    }
+    found
+}
+
 /// RQ108.
 pub(super) fn at_least_once_that_is_not(all: &Snapshot) -> Vec<Finding> {
     let wanted = |queue: &&Queue| all.wants_at_least_once(queue);

@@ -22,7 +22,7 @@ pub(crate) use snapshot::tests as tests_support;
 type Rule = fn(&Snapshot) -> Vec<Finding>;
 
 /// Every rule, by code. The gravest come first where a queue breaks several.
-const RULES: [(Code, Rule); 24] = [
+const RULES: [(Code, Rule); 25] = [
     (Code::NoRoute, routes::nowhere_to_go),
     (Code::MissingExchange, routes::missing_exchange),
     (Code::DeadEnd, routes::nothing_bound),
@@ -50,6 +50,7 @@ const RULES: [(Code, Rule); 24] = [
     (Code::Held, orphans::held),
     (Code::DelayChanged, policies::changes_a_delay),
     (Code::Unreadable, orphans::unreadable),
+    (Code::DropsOldest, limits::work_queue_drops_the_oldest),
 ];
 
 /// Everything that the rules find, the gravest first, then by subject.

@@ -126,6 +126,11 @@ pub(super) fn on_our_queues(all: &Snapshot) -> Vec<Finding> {
                 ("max-length", "refuses or drops what has to wait"),
                 ("max-length-bytes", "refuses or drops what has to wait"),
             ],
+            Some(Kin::Dropped(_)) => &[
+                ("message-ttl", "deletes dropped messages earlier"),
+                ("max-length", "refuses or drops what is kept"),
+                ("max-length-bytes", "refuses or drops what is kept"),
+            ],
             Some(Kin::Parking(_) | Kin::Unreadable(_)) => &[
                 ("dead-letter-exchange", "sends on what is kept for people"),
                 ("delayed-retry-type", "hides what was looked at"),

@@ -222,7 +222,15 @@ pub(super) fn nothing_bound(all: &Snapshot) -> Vec<Finding> {
         .values()
         .filter_map(|queue| match route(all, queue) {
             // A waiting queue of ours whose work queue is gone is RQ113.
-            Route::Nowhere(_) if matches!(all.kin(&queue.name), Some(Kin::Waiting(_))) => None,
+            // What was dropped is deleted in the end.
+            Route::Nowhere(_)
+                if matches!(
+                    all.kin(&queue.name),
+                    Some(Kin::Waiting(_) | Kin::Dropped(_))
+                ) =>
+            {
+                None
+            }
             Route::Nowhere(exchange) => Some((queue, exchange)),
             _ => None,
         });
@@ -324,6 +332,16 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, key), expected, "{pattern} {key}");
         }
+    }
+
+    #[test]
+    fn what_was_dropped_leads_nowhere_on_purpose() {
+        let nowhere = |name| {
+            let nobody = json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retryrmq.nobody"});
+            nothing_bound(&snapshot([queue(name, nobody)])).len()
+        };
+        assert_eq!(nowhere("orders.parked.dropped"), 0);
+        assert_eq!(nowhere("orders"), 1);
     }
 
     #[test]

@@ -41,7 +41,12 @@ pub enum Kin<'a> {
     Parking(&'a str),
     /// Messages of this work queue that AMQP 0-9-1 cannot carry are in it.
     Unreadable(&'a str),
+    /// Dropped messages of this work queue are kept in it for a while.
+    Dropped(&'a str),
 }
+
+/// Where the queue of dropped messages sends what its time to live ends: nowhere.
+const NOBODY: &str = "retryrmq.nobody";
 
 /// What could not be looked at, and why in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -313,6 +318,11 @@ impl Snapshot {
             .get(name)?
             .arguments
             .get("x-dead-letter-routing-key");
+        if name.ends_with(".parked.dropped") {
+            return key
+                .is_some_and(|key| key == NOBODY)
+                .then_some(Kin::Dropped(work));
+        }
         key.is_some_and(|key| key == work)
             .then_some(Kin::Waiting(work))
     }
@@ -451,6 +461,7 @@ pub(crate) mod tests {
 
     fn work_queue_of(name: &str) -> Option<&str> {
         name.strip_suffix(".parked")
+            .or_else(|| name.strip_suffix(".parked.dropped"))
             .or_else(|| name.split_once(".retry.").map(|(work, _)| work))
     }
 

@@ -7,26 +7,35 @@
 
 use super::{
     raw_dead_letter::{DeadLetter, Letter, Library, NAME, Replay, Source},
+    value::{self, Headers},
     x_death,
 };
 
-pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
-    let task = letter.text("task", NAME)?;
+/// The most that is shown of the arguments of a task, in bytes.
+const ARGUMENTS: usize = 512;
+
+/// A task: its name, and its arguments as Celery describes them, such as `shop.charge` and `(7,) {'currency': 'EUR'}`. `None` for
+/// another message.
+#[must_use]
+pub fn task(headers: &Headers) -> Option<(String, String)> {
+    let name = value::text(headers, "task", NAME)?;
     // Others may have a header of that name as well.
-    if !letter.has("id") || !(letter.has("argsrepr") || letter.has("root_id")) {
-        return None;
-    }
+    let is_task = headers.contains_key("id")
+        && (headers.contains_key("argsrepr") || headers.contains_key("root_id"));
+    let described = ["argsrepr", "kwargsrepr"].map(|name| value::text(headers, name, ARGUMENTS));
+    let arguments: Vec<String> = described.into_iter().flatten().collect();
+    is_task.then(|| (name, arguments.join(" ")))
+}
+
+pub(crate) fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
+    let (task, _) = task(letter.headers)?;
     let deaths = x_death::all(letter);
     let died = x_death::decisive(letter, &deaths)?;
-    let how = match died.reason.as_str() {
-        "rejected" => "was rejected by its worker",
-        "expired" => "expired before a worker took it",
-        "maxlen" => "found its queue full",
-        "delivery_limit" => "was delivered too often: its worker died with it, or gave it back",
-        _ => "was dead-lettered",
-    };
     Some(DeadLetter {
-        error: format!("task {task} {how}; the worker's log says more"),
+        error: format!(
+            "task {task} {}; the worker's log says more",
+            died.how_a_task_died()
+        ),
         reason: Some(died.reason.clone()),
         published: x_death::published(&deaths),
         failed_at: died.at,

@@ -1,7 +1,8 @@
 //! Dead letters that other libraries and the broker itself left, read as records.
 //!
 //! ```text
-//!   headers, type, body ─► easynetq ─► masstransit ─► nservicebus ─► spring ─► symfony ─► celery ─► deaths (x-death)
+//!   headers, type, body ─► easynetq ─► masstransit ─► nservicebus ─► spring ─► symfony ─► watermill ─► moleculer
+//!                              │                   ─► celery ─► taskiq ─► dramatiq ─► deaths (x-death)
 //!                              │ the first that knows its own marks says
 //!                              ▼
 //!   DeadLetter: which library, out of which queue, why, with which stack, since when, and what to replay
@@ -10,19 +11,25 @@
 //! A library's own words come before the broker's `x-death`: they say why a message failed. But its publisher may have written them, and chosen the
 //! queue that a replay goes to. So where `x-death` names another queue, nobody is believed, and a person has to say which it is. Every reader is a table from headers to a record, pure, and bounded whatever stands in them.
 
+mod body_counter;
 mod bounded_json;
 mod celery;
+mod dramatiq;
 mod easynetq;
 mod masstransit;
+mod moleculer;
 mod nservicebus;
 mod php;
 mod raw_dead_letter;
 mod spring;
 mod symfony;
+mod taskiq;
 mod time;
 mod value;
+mod watermill;
 mod x_death;
 
+pub use celery::task as celery_task;
 pub use raw_dead_letter::{DeadLetter, Letter, Library, Properties, Replay, Source};
 pub use value::{Headers, Value};
 
@@ -35,7 +42,11 @@ pub fn read(letter: &Letter<'_>) -> Option<DeadLetter> {
         .or_else(|| nservicebus::read(letter))
         .or_else(|| spring::read(letter))
         .or_else(|| symfony::read(letter))
-        .or_else(|| celery::read(letter));
+        .or_else(|| watermill::read(letter))
+        .or_else(|| moleculer::read(letter))
+        .or_else(|| celery::read(letter))
+        .or_else(|| taskiq::read(letter))
+        .or_else(|| dramatiq::read(letter));
     let Some(said) = said.filter(|_| !letter.died_at_home) else {
         return x_death::read(letter);
     };

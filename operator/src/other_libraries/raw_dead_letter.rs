@@ -72,6 +72,14 @@ pub enum Library {
     Symfony,
     /// Celery and Kombu (Python).
     Celery,
+    /// Dramatiq (Python).
+    Dramatiq,
+    /// taskiq (Python).
+    Taskiq,
+    /// Watermill (Go).
+    Watermill,
+    /// Moleculer Channels (Node).
+    Moleculer,
 }
 
 impl Library {
@@ -86,6 +94,10 @@ impl Library {
             Self::EasyNetQ => "easynetq",
             Self::Symfony => "symfony",
             Self::Celery => "celery",
+            Self::Dramatiq => "dramatiq",
+            Self::Taskiq => "taskiq",
+            Self::Watermill => "watermill",
+            Self::Moleculer => "moleculer",
         }
     }
 }
@@ -101,6 +113,10 @@ impl fmt::Display for Library {
             Self::EasyNetQ => "EasyNetQ",
             Self::Symfony => "Symfony Messenger",
             Self::Celery => "Celery",
+            Self::Dramatiq => "Dramatiq",
+            Self::Taskiq => "taskiq",
+            Self::Watermill => "Watermill",
+            Self::Moleculer => "Moleculer",
         })
     }
 }
@@ -157,6 +173,8 @@ pub struct Properties {
 pub enum Replay {
     /// The message as it stands, without these headers: the library wrote them when it gave up.
     Without(Vec<String>),
+    /// The message as it stands, with this body: a counter in it begins again.
+    Recounted(Vec<u8>),
     /// The original, which was wrapped.
     Original {
         /// Its body.

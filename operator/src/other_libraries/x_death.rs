@@ -23,6 +23,19 @@ pub(crate) struct Death {
     published: (Option<String>, Option<String>),
 }
 
+impl Death {
+    /// What happened to a task whose library writes no error down.
+    pub(crate) fn how_a_task_died(&self) -> &'static str {
+        match self.reason.as_str() {
+            "rejected" => "was rejected by its worker",
+            "expired" => "expired before a worker took it",
+            "maxlen" => "found its queue full",
+            "delivery_limit" => "was delivered too often: its worker died with it, or gave it back",
+            _ => "was dead-lettered",
+        }
+    }
+}
+
 /// All entries, newest first; none where the header is something else.
 pub(crate) fn all(letter: &Letter<'_>) -> Vec<Death> {
     let Some(Value::List(deaths)) = letter.headers.get("x-death") else {

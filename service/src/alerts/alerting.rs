@@ -88,6 +88,7 @@ impl Desk {
             ready.tick,
             memory,
             Arc::clone(&shared),
+            intake.client(),
         );
         let speaking = tokio::spawn(office.run(intake, is_closing));
         Ok(Handle {
@@ -277,7 +278,7 @@ impl Drop for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alerts::FileMemory;
+    use crate::{TroubleState, alerts::FileMemory};
 
     #[tokio::test]
     async fn troubles_wait_for_room_and_leave_some_to_what_is_told_once() {
@@ -292,7 +293,7 @@ mod tests {
                 queue: "orders".to_owned(),
                 kind: "no_consumer",
                 text: "nobody consumes it".to_owned(),
-                resolved: true,
+                state: TroubleState::Over,
             })
         };
         let mut taken = 0;

@@ -33,6 +33,7 @@ pub use business_hours::{Calendar, Day, Hours};
 pub use channels::{Alertmanager, Channel, Log, PagerDuty, Security, Slack, Smtp, Webhook};
 pub use configuration::Configuration;
 pub use counts::{ChannelCounts, Counts, GroupView};
+pub(crate) use engine::failure_id;
 pub use engine::{Kind, Notice};
 pub use notifier::Speaker;
 pub use rule::{Rule, Trigger};

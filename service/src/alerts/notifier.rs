@@ -5,7 +5,7 @@
 //! and its clock is moved by messages alone: without them no timer fires.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use retryrmq::{Argument, Attempt, BasicProperties, Client, Event, Messages, Publish};
 use tokio::{
     sync::{mpsc, watch},
+    task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -28,6 +29,7 @@ use super::{
     shared_state::{Board, Shared},
     topology,
 };
+use crate::parked_depths::without_parked;
 
 /// Reports that wait for a speaker at most; then the oldest go. The speaker counts them.
 const MOST_REPORTS: i64 = 100_000;
@@ -39,6 +41,12 @@ const SAVED: Duration = Duration::from_secs(5);
 const LEASE: u32 = 3;
 /// Between two tries to read or keep the state, or to consume.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two questions for what is parked.
+const ASKED: Duration = Duration::from_secs(10);
+/// How long the answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Queues that are asked for at a time.
+const MOST_ASKED: usize = 1_000;
 /// How long the end waits for channels that are at work.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -180,6 +188,14 @@ impl Intake {
         }
     }
 
+    /// Whom to ask how many messages a queue has.
+    pub(super) fn client(&self) -> Option<Client> {
+        match self {
+            Self::Alone(_) => None,
+            Self::Queue { client, .. } => Some(client.clone()),
+        }
+    }
+
     fn losses(&self) -> u64 {
         match self {
             Self::Alone(_) => 0,
@@ -206,6 +222,8 @@ pub(super) struct Office {
     tick: Duration,
     memory: Arc<dyn Memory>,
     shared: Arc<Shared>,
+    /// Nobody can be asked how much is parked without.
+    client: Option<Client>,
     seat: Option<Seat>,
 }
 
@@ -217,6 +235,9 @@ struct Seat {
     saved: Instant,
     heard: Instant,
     ticked: Option<Instant>,
+    /// When it was asked last how much is parked, and who asks now.
+    asked: Option<Instant>,
+    asking: Option<JoinHandle<BTreeSet<String>>>,
     /// Those of the intake when the seat was taken.
     losses: u64,
 }
@@ -229,6 +250,7 @@ impl Office {
         tick: Duration,
         memory: Arc<dyn Memory>,
         shared: Arc<Shared>,
+        client: Option<Client>,
     ) -> Self {
         let lines = lines.into_iter();
         Self {
@@ -238,6 +260,7 @@ impl Office {
             tick,
             memory,
             shared,
+            client,
             seat: None,
         }
     }
@@ -327,6 +350,9 @@ impl Office {
             notices.extend(seat.engine.on(Input::Tick, now));
             self.show(&seat.engine, now);
         }
+        if let Some(queues) = self.ask_for_parked(&mut seat, now).await {
+            notices.extend(seat.engine.on(Input::NothingParked(queues), now));
+        }
         let is_old = seat.saved.elapsed() >= SAVED;
         if seat.engine.has_decided() || is_old && seat.engine.has_changed() {
             let state = seat.engine.save();
@@ -339,6 +365,26 @@ impl Office {
         seat.heard = Instant::now();
         self.seat = Some(seat);
         Ok(())
+    }
+
+    /// The queues whose incidents end because nothing is parked for them, once that is known. Nobody waits for it.
+    async fn ask_for_parked(&self, seat: &mut Seat, now: Timestamp) -> Option<BTreeSet<String>> {
+        if let Some(asking) = seat.asking.take_if(|asking| asking.is_finished()) {
+            return asking.await.ok();
+        }
+        if seat.asking.is_some() || seat.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
+            return None;
+        }
+        let queues = seat.engine.quiet_queues(now);
+        if queues.is_empty() {
+            return None;
+        }
+        let Some(client) = &self.client else {
+            return Some(queues);
+        };
+        seat.asked = Some(Instant::now());
+        seat.asking = Some(tokio::spawn(without_any(client.clone(), queues)));
+        None
     }
 
     async fn sit_down(&self, losses: u64) -> Result<Seat, String> {
@@ -364,6 +410,8 @@ impl Office {
             saved: Instant::now(),
             heard: Instant::now(),
             ticked: None,
+            asked: None,
+            asking: None,
             losses,
             engine,
         })
@@ -438,6 +486,15 @@ impl Seat {
             }
         }
     }
+}
+
+/// Some of these queues at a time: others have their turn later.
+async fn without_any(client: Client, queues: BTreeSet<String>) -> BTreeSet<String> {
+    let mut queues: Vec<String> = queues.into_iter().collect();
+    fastrand::shuffle(&mut queues);
+    queues.truncate(MOST_ASKED);
+    let without = without_parked(&client, &queues, PATIENCE).await;
+    without.into_iter().collect()
 }
 
 fn read(body: &[u8]) -> Option<Report> {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Severity, Silence, rule::Bench, sanitize};
-use crate::Happening;
+use crate::{Happening, TroubleState};
 
 /// Several things that happened, in one message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub(super) struct Ailment {
     pub(super) queue: String,
     pub(super) kind: String,
     pub(super) text: String,
-    pub(super) resolved: bool,
+    pub(super) state: TroubleState,
     pub(super) rule: String,
     pub(super) severity: Severity,
 }
@@ -116,7 +116,7 @@ impl Entry {
                     queue: sanitize::line(&trouble.queue, sanitize::NAME),
                     kind: trouble.kind.to_owned(),
                     text: sanitize::line(&trouble.text, sanitize::ERROR),
-                    resolved: trouble.resolved,
+                    state: trouble.state,
                     rule: verdict.rule,
                     severity: verdict.severity,
                 }))

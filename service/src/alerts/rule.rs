@@ -446,7 +446,7 @@ mod tests {
             queue: "payments.eu".into(),
             kind: "no_consumer",
             text: String::new(),
-            resolved: false,
+            state: crate::TroubleState::Begun,
         };
         let rules = [
             rule("typed", |r| r.type_name = Some("*".into())),

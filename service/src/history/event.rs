@@ -18,12 +18,16 @@ pub(crate) enum Deed {
     Parked,
     /// The message was dropped: with a mark by a person, without one by the policy.
     Dropped,
+    /// A person had a dropped message parked again.
+    Restored,
     /// A person sent a parked message back to a queue.
     Replayed,
     /// A person took a waiting message out, and it was parked.
     Cancelled,
     /// A person wants to hear nothing of a group for a while.
     Silenced,
+    /// A person closed the incident of a group.
+    Closed,
     /// A walk found a parked message that the history did not know.
     Found,
     /// A walk did not find a parked message that the history knew.
@@ -155,7 +159,7 @@ impl Event {
         Self {
             // What was found happened when it was parked.
             at: at
-                .filter(|_| deed == Deed::Found)
+                .filter(|_| matches!(deed, Deed::Found | Deed::Restored))
                 .unwrap_or_else(Timestamp::now),
             event: deed,
             queue: queue.to_owned(),

@@ -141,6 +141,8 @@ impl Index {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.fail(event, is_old);
             }
+            // Its failure was counted before it was dropped.
+            Deed::Restored => inner.die(event, self.room),
             Deed::Found => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.join(event);
@@ -148,11 +150,11 @@ impl Index {
             }
             Deed::Replayed | Deed::Dropped | Deed::Gone => inner.leave(event),
             Deed::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
-            Deed::Silenced | Deed::Begun | Deed::Policy | Deed::Other => {}
+            Deed::Silenced | Deed::Closed | Deed::Begun | Deed::Policy | Deed::Other => {}
         }
         let is_of_a_person = matches!(
             event.event,
-            Deed::Replayed | Deed::Cancelled | Deed::Silenced
+            Deed::Replayed | Deed::Restored | Deed::Cancelled | Deed::Silenced | Deed::Closed
         ) || event.event == Deed::Dropped && event.mark.is_some();
         if is_of_a_person {
             inner.deeds.push_back(Arc::new(event.clone()));

@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use retryrmq::{parking_queue, unreadable_queue, work_queue_of};
+use retryrmq::{dropped_queue, parking_queue, unreadable_queue, work_queue_of};
 
 use super::{Configuration, Sight, Snapshot};
-use crate::Trouble;
+use crate::{Trouble, TroubleState};
 
 /// A queue with messages or bindings, and nobody consumes it.
 pub const NO_CONSUMER: &str = "no_consumer";
@@ -46,6 +46,8 @@ struct Watched {
     cases: BTreeMap<&'static str, Case>,
     /// Sizes of a parking queue, the oldest first.
     samples: VecDeque<(Instant, u64)>,
+    /// The size of a parking queue before it grew: what people were told of is gone when it has no more than that.
+    size_before: Option<u64>,
     acknowledged: Option<u64>,
 }
 
@@ -55,6 +57,8 @@ struct Case {
     since: Option<Instant>,
     /// When people were told last.
     told: Option<Instant>,
+    /// When it was said last that it lasts.
+    lasting: Option<Instant>,
     /// It was seen to be well since this engine began: somebody who was told by another one need worry no more.
     was_well: bool,
 }
@@ -64,6 +68,8 @@ enum Look {
     Well,
     /// With what to say, and how long that must last.
     Bad(String, Duration),
+    /// It may have been bad, and is not well yet.
+    Lasting(String),
 }
 
 impl Engine {
@@ -88,7 +94,8 @@ impl Engine {
             }
             watched.cases.retain(|kind, case| {
                 let text = format!("the queue `{queue}` does not exist any more");
-                case.told.is_some() && !tell(self.trouble(queue, kind, text, true))
+                let may_be_open = case.told.is_some() || case.lasting.is_some();
+                may_be_open && !tell(self.trouble(queue, kind, text, TroubleState::Over))
             });
             !watched.cases.is_empty()
         });
@@ -101,6 +108,7 @@ impl Engine {
                 seen: now,
                 cases: BTreeMap::new(),
                 samples: VecDeque::new(),
+                size_before: None,
                 acknowledged: None,
             });
             // Nobody knows what was in a gap.
@@ -136,6 +144,8 @@ impl Engine {
                         .map(|look| (PARKING_GROWS, look)),
                 );
             }
+            // The broker deletes what is there, and nobody waits for it.
+            Some(work) if queue == dropped_queue(work) => {}
             Some(work) => {
                 looks.extend(waiting(queue, work, sight, snapshot).map(|look| (GONE, look)))
             }
@@ -217,12 +227,19 @@ impl Engine {
         }
         let growth = size.saturating_sub(least);
         if growth >= self.configuration.parked_growth {
+            let case = watched.cases.get(PARKING_GROWS);
+            if case.is_none_or(|case| case.told.is_none()) {
+                watched.size_before = Some(least);
+            }
             let text =
                 format!("the queue `{queue}` has {size} messages, {growth} more than {within} ago");
             return Some(Look::Bad(text, Duration::ZERO));
         }
-        // Between the two it neither begins nor ends.
-        (growth == 0).then_some(Look::Well)
+        // Another replica, or this one before it was restarted, may have told people of any that are parked.
+        Some(match size <= watched.size_before.unwrap_or(0) {
+            true => Look::Well,
+            false => Look::Lasting(format!("the queue `{queue}` still has {size} messages")),
+        })
     }
 
     fn judge(
@@ -234,35 +251,49 @@ impl Engine {
         now: Instant,
         tell: &mut impl FnMut(Trouble) -> bool,
     ) {
+        let is_due = |told: Option<Instant>| {
+            told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN)
+        };
         match look {
             Look::Well => {
                 case.since = None;
                 let is_news = case.told.is_some() || !case.was_well;
                 let text = || format!("the queue `{queue}` is well again");
-                if is_news && tell(self.trouble(queue, kind, text(), true)) {
-                    (case.told, case.was_well) = (None, true);
+                if is_news && tell(self.trouble(queue, kind, text(), TroubleState::Over)) {
+                    (case.told, case.lasting, case.was_well) = (None, None, true);
+                }
+            }
+            Look::Lasting(text) => {
+                case.since = None;
+                let is_due = is_due(case.lasting);
+                if is_due && tell(self.trouble(queue, kind, text, TroubleState::Lasting)) {
+                    (case.lasting, case.was_well) = (Some(now), false);
                 }
             }
             Look::Bad(text, patience) => {
                 let since = *case.since.get_or_insert(now);
                 let lasts = now.saturating_duration_since(since) >= patience || case.told.is_some();
-                let is_news = case
-                    .told
-                    .is_none_or(|told| now.saturating_duration_since(told) >= AGAIN);
-                if lasts && is_news && tell(self.trouble(queue, kind, text, false)) {
+                let is_news = is_due(case.told);
+                if lasts && is_news && tell(self.trouble(queue, kind, text, TroubleState::Begun)) {
                     case.told = Some(now);
                 }
             }
         }
     }
 
-    fn trouble(&self, queue: &str, kind: &'static str, text: String, resolved: bool) -> Trouble {
+    fn trouble(
+        &self,
+        queue: &str,
+        kind: &'static str,
+        text: String,
+        state: TroubleState,
+    ) -> Trouble {
         Trouble {
             vhost: self.vhost.clone(),
             queue: queue.to_owned(),
             kind,
             text,
-            resolved,
+            state,
         }
     }
 }
@@ -324,7 +355,11 @@ mod tests {
     }
 
     fn name(trouble: &Trouble) -> String {
-        let mark = if trouble.resolved { '-' } else { '+' };
+        let mark = match trouble.state {
+            TroubleState::Begun => '+',
+            TroubleState::Lasting => '=',
+            TroubleState::Over => '-',
+        };
         format!("{mark}{}:{}", trouble.queue, trouble.kind)
     }
 
@@ -403,14 +438,28 @@ mod tests {
             ("empty", sight(0, 0)),
         ]);
         let said = story(&mut engine, &mut at, 100, &nobody);
-        assert!(said.iter().all(|said| said.starts_with('-')), "{said:?}");
+        assert!(!said.iter().any(|said| said.starts_with('+')), "{said:?}");
         let bound = Sight {
             bound: Some(true),
             ..sight(0, 0)
         };
         assert_eq!(
             story(&mut engine, &mut at, 31, &seen([("empty", bound)])),
-            ["+empty:no_consumer"]
+            ["-orders.parked:parking_grows", "+empty:no_consumer"]
+        );
+    }
+
+    #[test]
+    fn a_new_engine_says_of_a_parking_queue_that_it_is_well_when_it_is_empty() {
+        let (mut engine, mut at) = (engine(), Instant::now());
+        let parked = |n| seen([("orders.parked", sight(n, 0))]);
+        let lasts = ["=orders.parked:parking_grows"];
+        assert_eq!(story(&mut engine, &mut at, 100, &parked(5_000)), lasts);
+        // Again within the four hours after which an incident is given up.
+        assert_eq!(story(&mut engine, &mut at, 100, &parked(5_000)), lasts);
+        assert_eq!(
+            story(&mut engine, &mut at, 2, &parked(0)),
+            ["-orders.parked:parking_grows"]
         );
     }
 
@@ -448,9 +497,15 @@ mod tests {
             story(&mut engine, &mut at, 10, &parked(1_100)),
             ["+orders.parked:parking_grows"]
         );
-        // An hour later the same size is no growth.
+        // An hour later the same size is no growth, and all of them are still parked.
         assert_eq!(
             story(&mut engine, &mut at, 130, &parked(1_100)),
+            ["=orders.parked:parking_grows"]
+        );
+        assert!(story(&mut engine, &mut at, 10, &parked(1_001)).is_empty());
+        // What was there before is no news.
+        assert_eq!(
+            story(&mut engine, &mut at, 2, &parked(1_000)),
             ["-orders.parked:parking_grows"]
         );
         // From a smaller size on, growth is growth.
@@ -557,7 +612,7 @@ mod tests {
                     true
                 });
                 for trouble in troubles {
-                    if trouble.resolved {
+                    if trouble.state == TroubleState::Over {
                         prop_assert!(!is_bad);
                         told = None;
                     } else {

@@ -1,17 +1,18 @@
 //! The watch: looks again and again, and tells.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use retryrmq::Client;
+use retryrmq::{Client, parking_queue, work_queue_of};
 use retryrmq_operator::management::Management;
 use tokio::{
-    sync::Mutex,
+    sync::Mutex as Turn,
     task::JoinHandle,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -20,7 +21,7 @@ use super::{
     Configuration, Engine, Snapshot,
     source::{self, Prometheus},
 };
-use crate::Trouble;
+use crate::{Trouble, TroubleState};
 
 /// One look may take so long; then it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -35,7 +36,7 @@ pub type Api = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
 /// Makes such clients on a thread that may stand still, one at a time.
 struct Maker {
     api: Arc<Api>,
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Turn<()>>,
     patience: Duration,
 }
 
@@ -82,6 +83,7 @@ struct Counted {
     failed: AtomicU64,
     queues: AtomicU64,
     raised: AtomicU64,
+    parked: Mutex<Option<BTreeMap<String, u64>>>,
 }
 
 /// The numbers of a watch, as plain as a metric wants them.
@@ -151,8 +153,9 @@ impl Watch {
                         counted.looks.fetch_add(1, Ordering::Relaxed);
                         let queues = snapshot.queues.len() as u64;
                         counted.queues.store(queues, Ordering::Relaxed);
+                        *lock(&counted.parked) = parked(&snapshot);
                         engine.on(&snapshot, Instant::now(), |trouble| {
-                            let raised = u64::from(!trouble.resolved);
+                            let raised = u64::from(trouble.state == TroubleState::Begun);
                             let is_taken = tell(trouble);
                             if is_taken {
                                 counted.raised.fetch_add(raised, Ordering::Relaxed);
@@ -162,6 +165,7 @@ impl Watch {
                     }
                     Err(why) => {
                         counted.failed.fetch_add(1, Ordering::Relaxed);
+                        *lock(&counted.parked) = None;
                         tracing::warn!(why, "the queues cannot be watched at this moment");
                     }
                 }
@@ -171,6 +175,12 @@ impl Watch {
             counts,
             task: Some(task),
         })
+    }
+
+    /// The work queues for which the last look saw parked messages, and how many. [`None`] where the looks do not see all queues.
+    #[must_use]
+    pub fn parked(&self) -> Option<BTreeMap<String, u64>> {
+        lock(&self.counts.parked).clone()
     }
 
     /// The numbers, for metrics.
@@ -184,6 +194,23 @@ impl Watch {
             raised: read(&self.counts.raised),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many messages are parked, by work queue, where every queue was seen, and how many messages it has.
+fn parked(snapshot: &Snapshot) -> Option<BTreeMap<String, u64>> {
+    let mut parked = BTreeMap::new();
+    for (name, sight) in snapshot.queues.iter().filter(|_| snapshot.complete) {
+        let work = work_queue_of(name).filter(|work| parking_queue(work) == *name);
+        if let Some(work) = work {
+            let count = sight.ready? + sight.unacknowledged.unwrap_or(0);
+            parked.insert(work.to_owned(), count);
+        }
+    }
+    snapshot.complete.then_some(parked)
 }
 
 impl Drop for Watch {

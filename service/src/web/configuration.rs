@@ -21,6 +21,8 @@ pub struct Configuration {
     pub proxy: Option<Proxy>,
     /// Signed in with a token for so long.
     pub session: Span,
+    /// Dropped messages are kept for so long in `<queue>.parked.dropped`, by the queue's `x-message-ttl`. An existing queue is used as it is.
+    pub keep_dropped: Span,
     /// Headers and fields of bodies whose name fits are shown as `***`; `*` is any text, case is ignored.
     pub redact: Vec<String>,
     /// What else is hidden, by queue. All that fit hold.
@@ -105,6 +107,7 @@ impl Default for Configuration {
             tokens: Vec::new(),
             proxy: None,
             session: Span::minutes(12 * 60),
+            keep_dropped: Span::minutes(24 * 60),
             redact: redaction::usual(),
             masks: Vec::new(),
         }
@@ -169,6 +172,9 @@ impl Configuration {
         }
         if self.session < Span::minutes(1) {
             return Err("[page]: `session` must be a minute at least, such as \"12h\"".to_owned());
+        }
+        if !(Span::seconds(1)..=Span::minutes(365 * 24 * 60)).contains(&self.keep_dropped) {
+            return Err("[page]: `keep_dropped` must be 1s to 365d, such as \"1d\"".to_owned());
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! A page for people: what failed, what waits, what was parked, and what to do about it.
 //!
 //! ```text
-//!  history's index ─► lists, groups, plot          (no queue is read to draw them)
+//!  history's index ─► lists, groups, plot          (no message is read to draw them)
+//!  the broker      ─► how many are parked
 //!  one message     ─► a look at its parking queue, when somebody opens it
 //!  a form ─► confirmation: these messages ─► job ─► progress, a result for each
 //! ```
@@ -15,6 +16,7 @@ mod configuration;
 mod csrf;
 mod jobs;
 mod notes_cache;
+mod parked_depths_cache;
 mod relative_time;
 mod request;
 mod sign_in_limiter;
@@ -35,8 +37,8 @@ use tokio::sync::Semaphore;
 pub use configuration::{Configuration, Mask, Proxy, Role, Token};
 use jobs::Jobs;
 use notes_cache::Notebook;
+use parked_depths_cache::ParkedDepthsCache;
 use sign_in_limiter::SignInLimiter;
-pub(crate) use sign_in_limiter::network;
 
 use crate::{
     Book, Health, alerting_runtime::Running, history::History, memory_budget::MemoryBudget,
@@ -52,6 +54,7 @@ pub(crate) struct Page {
     running: Running,
     jobs: Jobs,
     notebook: Notebook,
+    depths: ParkedDepthsCache,
     sign_ins: SignInLimiter,
     memory: MemoryBudget,
     store: Option<Arc<RedisStore>>,
@@ -71,6 +74,7 @@ impl Page {
             health,
             jobs: Jobs::new(history.clone(), running.clone(), memory.clone()),
             notebook: Notebook::default(),
+            depths: ParkedDepthsCache::default(),
             sign_ins: SignInLimiter::default(),
             memory,
             history,

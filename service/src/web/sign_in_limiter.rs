@@ -2,11 +2,12 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use retryrmq_operator::http_server::network;
 use tokio::time::Instant;
 
 /// What a wrong token costs.
@@ -41,17 +42,6 @@ impl SignInLimiter {
         if let Some(until) = paid_off.get_mut(&network(client)) {
             *until -= COST;
         }
-    }
-}
-
-/// Where an address belongs to: an IPv6 client has all addresses of its /64 network.
-pub(crate) fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) & (u128::MAX << 64);
-            Ipv6Addr::from(network).into()
-        }
-        address => address,
     }
 }
 

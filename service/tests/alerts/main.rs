@@ -93,8 +93,12 @@ impl<M: Memory> Memory for Fragile<M> {
 const WAKE: &str = "[[rules]]\nname = \"all\"\nseverity = \"wake\"\n";
 
 fn parked(fingerprint: &str) -> Happening {
+    parked_in("orders", fingerprint)
+}
+
+fn parked_in(queue: &str, fingerprint: &str) -> Happening {
     let death = Obituary {
-        queue: "orders".to_owned(),
+        queue: queue.to_owned(),
         reason: "exhausted".to_owned(),
         fingerprint: fingerprint.to_owned(),
         error: format!("no answer of {fingerprint}"),

@@ -6,7 +6,7 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
-    Trouble,
+    Trouble, TroubleState,
     queue_watch::{Api, Configuration, Watch},
 };
 
@@ -30,13 +30,14 @@ impl Told {
         let mut story = Vec::new();
         for trouble in self.0.lock().unwrap().iter() {
             let name = format!("{}:{}", trouble.queue, trouble.kind);
-            match trouble.resolved {
-                false => {
+            match trouble.state {
+                TroubleState::Lasting => {}
+                TroubleState::Begun => {
                     raised.insert(name.clone());
                     story.push(format!("+{name}"));
                 }
-                true if raised.contains(&name) => story.push(format!("-{name}")),
-                true => {}
+                TroubleState::Over if raised.contains(&name) => story.push(format!("-{name}")),
+                TroubleState::Over => {}
             }
         }
         story

@@ -7,10 +7,10 @@ use std::{
 
 use retryrmq::Client;
 use retryrmq_harness::{
-    Policy, Vhost, eventually,
+    Amqp, Policy, QueueType, Vhost, eventually,
     lapin::{
         BasicProperties,
-        options::{BasicGetOptions, BasicPublishOptions},
+        options::{BasicGetOptions, BasicPublishOptions, QueuePurgeOptions},
     },
     on_brokers,
 };
@@ -18,7 +18,7 @@ use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
 use serde_json::{Value, json};
 
 use crate::{
-    Fragile, PATIENCE, WAKE, configuration, parked,
+    Fragile, PATIENCE, WAKE, configuration, parked, parked_in,
     server::{Answer, Server},
 };
 
@@ -170,6 +170,62 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         three.desk.tell(parked("f1"));
         assert_eq!(server.notices(5).await[4]["trigger"], "again");
         three.desk.stop().await;
+    })
+    .await;
+}
+
+async fn purge(amqp: &Amqp, queue: &str) {
+    let purged = amqp
+        .channel()
+        .queue_purge(queue.into(), QueuePurgeOptions::default());
+    purged.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_it() {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        for queue in ["orders.parked", "bills.parked", "empty.parked"] {
+            amqp.declare(queue, QueueType::Quorum).await;
+            amqp.publish_with(queue, "a body", BasicProperties::default())
+                .await;
+        }
+        purge(&amqp, "empty.parked").await;
+        let server = Server::start([]).await;
+        let text = format!(
+            "quiet = \"1s\"\n{WAKE}[channels.a.webhook]\nurl = \"{}\"\n",
+            server.url
+        );
+        let replica = Replica::start(&vhost, &text).await;
+        for queue in ["orders", "bills", "empty", "missing"] {
+            replica.desk.tell(parked_in(queue, "f1"));
+        }
+        let over = |count| {
+            let server = &server;
+            async move {
+                let told = server.notices(4 + count).await;
+                let over = told.iter().filter(|notice| notice["kind"] == "resolved");
+                let over: BTreeSet<_> = over
+                    .filter_map(|notice| notice["queue"].as_str().map(str::to_owned))
+                    .collect();
+                assert_eq!(over.len(), count, "{told:?}");
+                over
+            }
+        };
+        assert_eq!(
+            over(2).await,
+            ["empty", "missing"].map(str::to_owned).into()
+        );
+        let groups = replica.desk.groups().into_iter();
+        let bills = groups
+            .filter(|group| group.queue == "bills")
+            .map(|group| group.id);
+        replica.desk.resolve(bills.collect::<String>()).unwrap();
+        assert!(over(3).await.contains("bills"));
+        purge(&amqp, "orders.parked").await;
+        assert!(over(4).await.contains("orders"));
+        replica.leave().await;
     })
     .await;
 }

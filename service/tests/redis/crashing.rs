@@ -2,6 +2,8 @@
 
 use std::{
     collections::HashSet,
+    fs::OpenOptions,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -121,4 +123,76 @@ async fn what_was_confirmed_survives_a_kill_with_a_sync_per_second() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_confirmed_survives_a_kill_with_a_sync_per_write() {
     on_kinds(&["appendfsync always"], |servers| killed(servers, true)).await;
+}
+
+/// A server that was killed while it wrote leaves the beginning of a transaction in its file. If that ends within a command, Redis and
+/// Valkey leave out the command alone, and run the others together with the next transaction when they start once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_had_half_written_is_neither_lost_nor_miscounted() {
+    on_kinds(&["appendfsync always"], |servers| async move {
+        let store = RedisStore::new(&servers.configuration(), "/").unwrap();
+        let file = servers
+            .data(0)
+            .join("appendonlydir/appendonly.aof.1.incr.aof");
+        let one = |body: String| kept("orders", &body, Duration::from_secs(3_600));
+        let (mut cuts, mut waits) = (1, 0);
+        loop {
+            let before = std::fs::metadata(&file).unwrap().len();
+            let asked = [one(format!("asked {cuts}")), one(format!("again {cuts}"))];
+            store.keep(&asked).await.unwrap();
+            servers.tell("kill", 0, &[]);
+            let written = std::fs::read(&file).unwrap();
+            let Some(end) = commands(&written, before).nth(cuts) else {
+                break;
+            };
+            cut(&file, end - 3);
+            servers.start(0, &[]);
+            eventually("the other is kept", || async {
+                let other = [one(format!("other {cuts}"))];
+                store.keep(&other).await.ok()
+            })
+            .await;
+            servers.tell("kill", 0, &[]);
+            servers.start(0, &[]);
+            // As the intake does, which had no answer.
+            eventually("kept", || async { store.keep(&asked).await.ok() }).await;
+            waits += 3;
+            let there = waiting(&store).await;
+            assert_eq!(there.len(), waits, "after {cuts} commands");
+            assert!(asked.iter().all(|kept| there.contains(kept.id().as_str())));
+            assert_eq!(store.count().await.unwrap()[0].1, waits as u64);
+            cuts += 1;
+        }
+        assert!(cuts > 6, "{cuts}");
+    })
+    .await;
+}
+
+/// Where each command ends that was written behind `from`.
+fn commands(written: &[u8], from: u64) -> impl Iterator<Item = usize> {
+    let line_at = |at: usize| {
+        let length = written[at..].windows(2).position(|end| end == b"\r\n");
+        let line = &written[at..at + length.expect("a whole line")];
+        let number = str::from_utf8(&line[1..]).unwrap().parse::<usize>();
+        (number.unwrap(), at + line.len() + 2)
+    };
+    let mut at = usize::try_from(from).unwrap();
+    std::iter::from_fn(move || {
+        if at == written.len() {
+            return None;
+        }
+        let (words, mut next) = line_at(at);
+        for _ in 0..words {
+            let (length, word) = line_at(next);
+            next = word + length + 2;
+        }
+        at = next;
+        Some(at)
+    })
+}
+
+/// Leaves the first bytes of a file.
+fn cut(file: &Path, length: usize) {
+    let file = OpenOptions::new().write(true).open(file).unwrap();
+    file.set_len(length as u64).unwrap();
 }

@@ -66,11 +66,35 @@ func watermillConsume(url, queue string, count int) {
 }
 
 func retryrmqConsume(url, queue string, count int) {
+	singles(url, queue, count, retryrmq.Prefetch(prefetch))
+}
+
+// As many messages in hand as 16 batches need.
+const batchPrefetch = 1600
+
+func retryrmqSingles(url, queue string, count int) {
+	singles(url, queue, count, retryrmq.Prefetch(batchPrefetch))
+}
+
+func singles(url, queue string, count int, options ...retryrmq.Option) {
 	ctx := context.Background()
 	conn := must(retryrmq.Dial(ctx, url))
 	m := newMeter(count)
 	check(conn.Consume(ctx, queue, func(context.Context, *retryrmq.Message) error {
 		m.one()
 		return nil
-	}, retryrmq.DLX(), retryrmq.Prefetch(prefetch)))
+	}, append(options, retryrmq.DLX())...))
+}
+
+// With a hundred messages for each call of the handler.
+func retryrmqBatches(url, queue string, count int) {
+	ctx := context.Background()
+	conn := must(retryrmq.Dial(ctx, url))
+	m := newMeter(count)
+	check(conn.ConsumeBatches(ctx, queue, func(_ context.Context, messages []*retryrmq.Message) error {
+		for range messages {
+			m.one()
+		}
+		return nil
+	}, retryrmq.DLX(), retryrmq.Batch(100), retryrmq.Prefetch(batchPrefetch)))
 }

@@ -49,6 +49,10 @@ var groups = map[string]map[string]program{
 		"watermill":            watermillConsume,
 		"retryrmq":             retryrmqConsume,
 	},
+	"batches": {
+		"retryrmq":          retryrmqSingles,
+		"retryrmq, batches": retryrmqBatches,
+	},
 	"retry": {
 		"amqp091 by hand": asked(amqp091Retry, once),
 		"watermill Retry": watermillRetry,

@@ -48,6 +48,8 @@ func rounds(wanted []string) error {
 		switch group {
 		case "consume":
 			err = b.consume()
+		case "batches":
+			err = b.batches()
 		case "retry":
 			err = b.retry()
 		case "latency":
@@ -57,7 +59,7 @@ func rounds(wanted []string) error {
 		case "outage":
 			err = b.outage()
 		default:
-			err = fmt.Errorf("there is no group %q; there are consume, retry, storm, outage and latency", group)
+			err = fmt.Errorf("there is no group %q; there are consume, batches, retry, storm, outage and latency", group)
 		}
 		if err != nil {
 			return err
@@ -101,6 +103,20 @@ func (b *bench) consume() error {
 		return b.program("consume", name, queue, b.count)
 	}, "retryrmq", []aim{{"per_second", "amqp091 ack each", "≥ 1.3"}, {"per_second", "amqp091 ack multiple", "≥ 0.95"},
 		{"per_second", limit, "≥ 0.9"}, {"cpu_us", "amqp091 ack each", "< 1"}})
+}
+
+func (b *bench) batches() error {
+	fmt.Printf("\nconsume and acknowledge %d × 256 B, one or 100 messages for each call of the handler, prefetch %d, %d rounds\n", b.count,
+		batchPrefetch, b.rounds)
+	names := []string{"retryrmq", "retryrmq, batches"}
+	return b.kinds("batches of 100", "", b.count, names, func(name, kind string) (figures, error) {
+		queue, err := b.full(kind, b.count)
+		if err != nil {
+			return nil, err
+		}
+		defer b.drop(queue)
+		return b.program("batches", name, queue, b.count)
+	}, "retryrmq, batches", []aim{{"per_second", "retryrmq", "≥ 1.5"}, {"cpu_us", "retryrmq", "< 1"}})
 }
 
 func (b *bench) retry() error {

@@ -93,6 +93,7 @@ async function consume() {
       ['retryrmq async', 'per_second', 'amqplib', '≥ 1.25'],
       ['retryrmq async', 'per_second', CORE, '≥ 0.85'],
       ['retryrmq async', 'per_second', 'rascal', '≥ 2'],
+      ['retryrmq batch, 1600', 'per_second', 'retryrmq async, 1600', '≥ 1.5'],
       ['retryrmq async', 'cpu_us', 'amqplib', '< 1'],
     ])
   }

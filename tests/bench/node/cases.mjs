@@ -35,6 +35,15 @@ const consume = {
     const meter = new Meter(count)
     return retryrmq(url, queue, {}, async () => meter.one())
   },
+  // These two with as many messages in hand as 16 batches need.
+  'retryrmq async, 1600'(url, queue, count) {
+    const meter = new Meter(count)
+    return retryrmq(url, queue, { prefetch: 1600 }, async () => meter.one())
+  },
+  'retryrmq batch, 1600'(url, queue, count) {
+    const meter = new Meter(count)
+    return retryrmq(url, queue, { batch: 100, prefetch: 1600 }, async (messages) => messages.forEach(() => meter.one()))
+  },
 }
 
 /** What every handler does: like any other it fails by throwing, and making an error is work, whoever catches it. */

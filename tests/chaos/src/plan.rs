@@ -103,6 +103,8 @@ pub struct Side {
     pub prefetch: u16,
     /// How many handlers each runs.
     pub concurrency: usize,
+    /// How many messages a handler gets at most; `None` for single ones.
+    pub batch: Option<usize>,
     /// How many messages are published at least; more follow until the harm to nodes is over.
     pub least_letters: u32,
     /// How often harm is done at least, likewise.
@@ -172,13 +174,20 @@ impl Life {
         let gentle = self.temper == Temper::Gentle;
         // `native` counts every return as a retry, and parks nothing for its crashes.
         let poison = !gentle && strategy != Strategy::Native && random.u8(0..4) == 0;
+        let replicas = random.usize(1..4);
+        let prefetch = [1, 4, 16, 64][random.usize(..4)];
+        // A chance of its own: the rest of a life stays what it was.
+        let mut batches = chance(self.seed, 10 + salt);
+        let batch = [2, 5, 20][batches.usize(..3)].min(usize::from(prefetch));
+        let batch = (batches.u8(0..4) == 0).then_some(batch);
         Side {
             work,
             waiting,
             strategy,
-            replicas: random.usize(1..4),
-            prefetch: [1, 4, 16, 64][random.usize(..4)],
+            replicas,
+            prefetch,
             concurrency: random.usize(1..9),
+            batch,
             least_letters: random.u32(40..120),
             least_harms: random.u32(3..7),
             poison: poison.then(|| random.u32(1..30)),

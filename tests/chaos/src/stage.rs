@@ -96,6 +96,7 @@ impl<'a> Stage<'a> {
             classic: plan.waiting == QueueType::Classic,
             prefetch: plan.prefetch,
             concurrency: plan.concurrency,
+            batch: plan.batch,
             scratch: self.scratch.path().into(),
             hasty: self.cast.hasty,
         };

@@ -5,11 +5,13 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq::{Client, ClientOptions, Message, QueueType, defer, park, retry_after};
 use retryrmq_faults::worker::{tell, until_the_end};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::kind::{Deed, Kind};
 
@@ -39,6 +41,8 @@ pub struct Orders {
     pub prefetch: u16,
     /// How many handlers it runs.
     pub concurrency: usize,
+    /// How many messages a handler gets at most; `None` for single ones.
+    pub batch: Option<usize>,
     /// Where handlers remember what they have done once.
     pub scratch: PathBuf,
     /// Whether it is a consumer of another make, one that acknowledges before its copy is confirmed.
@@ -80,7 +84,7 @@ async fn consume(orders: Orders) -> retryrmq::Result<()> {
     let end = signal(SignalKind::terminate()).expect("signals can be awaited");
     let client = Client::connect_with(&orders.url, options(orders.classic)).await?;
     let scratch = orders.scratch;
-    let running = client
+    let consumer = client
         .consumer(orders.queue)
         .dlx(true)
         .strategy(orders.strategy.parse()?)
@@ -91,12 +95,29 @@ async fn consume(orders: Orders) -> retryrmq::Result<()> {
         .on_event(|event| {
             let error = event.facts().error.unwrap_or_default().replace('\n', " ");
             tell(format_args!("event {} {error}", event.name()));
-        })
-        .start(move |message: Message| {
-            let scratch = scratch.clone();
-            async move { handle(&message, &scratch).await }
-        })
-        .await?;
+        });
+    let one = move |message: Message| {
+        let scratch = scratch.clone();
+        async move { handle(&message, &scratch).await }
+    };
+    let running = match orders.batch {
+        None => consumer.start(one).await?,
+        Some(batch) => {
+            let each = move |batch: Vec<Message>| {
+                // One that hangs keeps no other from its end.
+                let all: Vec<_> = batch
+                    .into_iter()
+                    .map(|message| timeout(HANDLER_TIMEOUT / 2, one(message)))
+                    .collect();
+                async move {
+                    let all = join_all(all).await.into_iter();
+                    all.map(|handled| handled.unwrap_or_else(|late| Err(late.into())))
+                        .collect::<Vec<_>>()
+                }
+            };
+            consumer.batch(batch).start_batches(each).await?
+        }
+    };
     until_the_end(end, running, client).await;
     Ok(())
 }

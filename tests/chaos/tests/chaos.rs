@@ -7,7 +7,7 @@ use retryrmq_chaos::life::{BOUND, Cast, play};
 use retryrmq_chaos::place::Place;
 use retryrmq_chaos::plan::{Ground, Life, Temper};
 use retryrmq_chaos::run::{Programme, run};
-use retryrmq_harness::{QueueType, brokers};
+use retryrmq_harness::{QueueType, Version, brokers};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_retryrmq-chaos");
 
@@ -34,7 +34,7 @@ async fn nothing_is_lost_whatever_a_seed_names() {
     let newest: Vec<_> = newest.into_iter().collect();
     let nodes = programme(vec![
         first(|life| single(life) && killed_once(life)),
-        first(|life| life.temper == Temper::Clients),
+        first(|life| life.temper == Temper::Clients && has_batches(life)),
     ]);
     let holder = |life: &Life| killed_once(life) && life.nodes[0].holder;
     let clusters = programme(vec![first(|life| !single(life) && holder(life))]);
@@ -79,6 +79,14 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
         "none of these lives has lost anything: {}",
         problems.join("\n")
     );
+}
+
+/// Whether consumers of both types of queue handle batches.
+fn has_batches(life: &Life) -> bool {
+    let batch = |work| life.side(work, Version::V4_3).batch;
+    QueueType::ALL
+        .into_iter()
+        .all(|work| batch(work).is_some_and(|most| most > 1))
 }
 
 /// The first seed that names such a life.

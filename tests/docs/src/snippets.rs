@@ -51,8 +51,9 @@ fn source(note: &str) -> Option<(&Path, Option<&str>)> {
 fn part(text: &str, name: Option<&str>) -> Option<String> {
     let is_mark = |line: &str| line.contains("ANCHOR: ") || line.contains("ANCHOR_END: ");
     let named = |line: &str, mark: &str, name: &str| {
+        // In XML a comment has an end.
         line.split_once(mark)
-            .is_some_and(|(_, rest)| rest.trim() == name)
+            .is_some_and(|(_, rest)| rest.trim().trim_end_matches("-->").trim_end() == name)
     };
     let lines: Vec<&str> = match name {
         None => text.lines().filter(|line| !is_mark(line)).collect(),

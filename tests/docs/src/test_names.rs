@@ -40,6 +40,7 @@ pub fn all() -> Vec<Test> {
             name if name.starts_with("test_") && name.ends_with(".py") => in_python(&text),
             name if name.ends_with(".test.mjs") => in_node(&text),
             name if name.ends_with("_test.go") => in_go(&text),
+            name if name.ends_with("Test.java") => in_java(&text),
             name if name.ends_with(".yaml") && file.starts_with("tests/scenarios") => {
                 vec![(name.trim_end_matches(".yaml").to_owned(), false)]
             }
@@ -64,10 +65,12 @@ pub fn faults() -> Vec<String> {
 }
 
 /// Languages, as parts of a run, and the folders with their tests.
-const LANGUAGES: [(&str, &[&str]); 3] = [
+const LANGUAGES: [(&str, &[&str]); 5] = [
+    ("deploy", &["tests/deploy"]),
     ("go", &["bindings-go", "examples/go"]),
     ("node", &["bindings-node"]),
     ("python", &["bindings-python"]),
+    ("spring", &["integrations/spring", "examples/java"]),
 ];
 
 /// The tests that have to run without a hand and are in none of the logs. Of a language whose tool is missing there are none.
@@ -83,7 +86,7 @@ pub fn not_run(logs: &Path) -> Result<Vec<String>, String> {
         says(format!("{language}.result"), "skipped")
             || says(
                 format!("{language}.log"),
-                &format!("bindings-{language}: not tested, because"),
+                &format!("{language}: not tested, because"),
             )
     };
     let missing: Vec<&str> = LANGUAGES
@@ -245,6 +248,21 @@ fn in_go(text: &str) -> Vec<(String, bool)> {
         .collect()
 }
 
+/// Methods with an annotation for tests.
+fn in_java(text: &str) -> Vec<(String, bool)> {
+    let mut tests = Vec::new();
+    let mut test = false;
+    for line in text.lines().map(str::trim) {
+        if line == "@Test" || line.starts_with("@ParameterizedTest") {
+            test = true;
+        } else if test && !line.starts_with('@') {
+            tests.extend(between(line, "void ", "(").map(|name| (name.to_owned(), false)));
+            test = false;
+        }
+    }
+    tests
+}
+
 fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let at = line.find(before)? + before.len();
     line[at..].split_once(after).map(|(name, _)| name)
@@ -268,6 +286,8 @@ mod tests {
         assert_eq!(names(in_node(node)), ["a b", "of ", "c"]);
         let go = "func TestA(t *testing.T) {\nfunc TestMain(m *testing.M) {\n";
         assert_eq!(names(in_go(go)), ["TestA"]);
+        let java = "@Test\nvoid a() {\n@ParameterizedTest\n@MethodSource(\"b\")\nvoid c(Broker broker) {\nvoid d() {\n";
+        assert_eq!(names(in_java(java)), ["a", "c"]);
     }
 
     #[test]

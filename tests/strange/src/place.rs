@@ -25,19 +25,21 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) async fn with(setting: &Setting, broker: &Broker, kind: QueueType) -> Self {
         let node = if setting.needs_a_node() {
-            let node = broker.own_node(&setting.node).await;
+            Some(broker.own_node(&setting.node).await)
+        } else {
+            None
+        };
+        let vhost = node.as_deref().unwrap_or(broker).vhost().await;
+        // Before the expressions: short heartbeats, for example, are for the consumer, and would cost this connection its life on a busy machine.
+        let amqp = vhost.connect().await;
+        if let Some(node) = &node {
             // How long a quorum queue waits before it offers messages again that came back to a missing queue; else three minutes.
             let again =
                 "application:set_env(rabbit, dead_letter_worker_publisher_confirm_timeout, 1000).";
             for expression in [Some(again), setting.eval].into_iter().flatten() {
                 node.ctl(&["eval", expression]).await;
             }
-            Some(node)
-        } else {
-            None
-        };
-        let vhost = node.as_deref().unwrap_or(broker).vhost().await;
-        let amqp = vhost.connect().await;
+        }
         let mut place = Place {
             kind,
             untyped: setting.untyped,

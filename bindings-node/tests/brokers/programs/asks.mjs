@@ -12,8 +12,9 @@ setLogger({ error: quiet, warn: isMainThread ? console.log : quiet, info: quiet,
 
 if (isMainThread) {
   const [url, user, mode] = process.argv.slice(2)
-  // What is logged is told to this thread.
-  await (await connect(url)).close()
+  // What is logged is told to this thread, while it has a client.
+  const own = await connect(url)
+  const before = liveObjects()
   const worker = new Worker(new URL(import.meta.url), { workerData: { url, user, mode } })
   if (mode !== 'connecting') {
     await once(worker, 'message')
@@ -21,11 +22,12 @@ if (isMainThread) {
   }
   await once(worker, 'message')
   await worker.terminate()
-  const left = () => Object.entries(liveObjects()).filter(([kind, count]) => kind !== 'bridges' && count > 0)
+  const left = () => Object.entries(liveObjects()).filter(([kind, count]) => kind !== 'bridges' && count > (before[kind] ?? 0))
   while (left().length > 0) {
     await new Promise((resolve) => setTimeout(resolve, 10))
     globalThis.gc()
   }
+  await own.close()
   console.log('gone')
 } else {
   const { url, user, mode } = workerData

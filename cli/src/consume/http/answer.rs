@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The header by which an endpoint says itself what is to become of the message.
-const OUTCOME: &str = "retryrmq-outcome";
+pub(super) const OUTCOME: &str = "retryrmq-outcome";
 /// How much of the body the error's line shows,
 const SHOWN: usize = 300;
 /// and the stack.

@@ -1,4 +1,4 @@
-//! `consume --http URL`: a POST per message, and the answer decides.
+//! `consume --http URL`: a POST per message or batch, and the answer decides.
 //!
 //! ```text
 //! message ─► request ─(sign, bearer)─► endpoint ─► answer ─► wish ─► Outcome
@@ -6,6 +6,7 @@
 //! ```
 
 mod answer;
+mod batch_answer;
 mod client;
 mod failure;
 mod options;
@@ -24,7 +25,7 @@ use reqwest::{
     Client, Response, StatusCode, Url,
     header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue},
 };
-use retryrmq::{Failure, Message, Outcome, format_duration};
+use retryrmq::{Failure, Outcome, format_duration};
 use tokio::{
     sync::watch,
     time::{Instant, timeout, timeout_at},
@@ -37,7 +38,10 @@ use self::{
     secret::{Hidden, SecretFile},
     signature::Keys,
 };
-use super::run::{Run, Urgency, Verdict};
+use super::{
+    batch::Given,
+    run::{Run, Urgency, Verdict},
+};
 
 /// How long an answer's body may take. The status decides; the body only explains, or frees the connection.
 const BODY: Duration = Duration::from_secs(2);
@@ -72,39 +76,61 @@ impl Endpoint {
         &self.origin
     }
 
-    /// One attempt. It is aborted when the time to drain is over.
-    pub(super) async fn run(
-        &self,
-        message: &Message,
-        mut urgency: watch::Receiver<Urgency>,
-    ) -> Run {
+    /// One request. It is aborted when the time to drain is over.
+    pub(super) async fn run(&self, given: &Given, mut urgency: watch::Receiver<Urgency>) -> Run {
         if *urgency.borrow() >= Urgency::Drain {
             return Run::Unstarted(None);
         }
         tokio::select! {
-            verdict = self.attempt(message) => Run::Ended(verdict),
+            verdicts = self.attempts(given) => Run::Ended(verdicts),
             // The sender lives as long as the consumer.
             _ = urgency.wait_for(|urgency| *urgency >= Urgency::Soon) => Run::Stopped,
         }
     }
 
-    async fn attempt(&self, message: &Message) -> Verdict {
-        let deadline = Instant::now() + self.timeout;
-        let mut response = match timeout_at(deadline, self.ask(message)).await {
+    /// What follows for each message.
+    async fn attempts(&self, given: &Given) -> Vec<Verdict> {
+        self.attempts_until(given, Instant::now() + self.timeout)
+            .await
+    }
+
+    async fn attempts_until(&self, given: &Given, deadline: Instant) -> Vec<Verdict> {
+        let count = given.messages().len();
+        let all = |outcome: &Outcome, mut remark: Option<String>| {
+            let verdict = || Verdict::new(outcome.clone(), remark.take());
+            std::iter::repeat_with(verdict).take(count).collect()
+        };
+        let mut response = match timeout_at(deadline, self.ask(given)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(failure)) => return Verdict::new(Outcome::retry(failure), None),
-            Err(_) => {
-                let limit = format_duration(self.timeout);
-                let error = format!(
-                    "the request took longer than {limit}: {} has not answered",
-                    self.origin
-                );
-                let failure = Failure::new(error).of_type("HandlerTimeout");
-                return Verdict::new(Outcome::retry(failure), None);
-            }
+            Ok(Err(failure)) => return all(&Outcome::retry(failure), None),
+            Err(_) => return all(&Outcome::retry(self.too_late()), None),
         };
         let status = response.status();
         let headers = std::mem::take(response.headers_mut());
+        // One that is invalid, or all of them together, may be the reason: each is sent by itself.
+        let concerns_one = self.park.contains(&status) || status == StatusCode::PAYLOAD_TOO_LARGE;
+        if let Given::Batch(messages) = given
+            && count > 1
+            && concerns_one
+            && !headers.contains_key(answer::OUTCOME)
+        {
+            drop(response); // its connection is needed
+            let mut each = Vec::with_capacity(count);
+            for message in messages {
+                // All of them within the time of one run; the others come again.
+                let alone = Given::Batch(vec![message.clone()]);
+                each.extend(Box::pin(self.attempts_until(&alone, deadline)).await);
+            }
+            return each;
+        }
+        if matches!(given, Given::Batch(_)) && batch_answer::is_for_each(status, &headers) {
+            let enough = batch_answer::longest(count);
+            let body = timeout_at(deadline, whole(response, enough)).await;
+            let Ok(body) = body else {
+                return all(&Outcome::retry(self.too_late()), None);
+            };
+            return batch_answer::verdicts(&body, count, self.longest, |text| self.hide(text));
+        }
         let enough = if status.is_success() { SPENT } else { EXPLAINS };
         let body = beginning(response, enough).await;
         let answer = Answer {
@@ -117,18 +143,31 @@ impl Endpoint {
             longest: self.longest,
             now: SystemTime::now(),
         };
-        answer::verdict(&answer, &terms, |text| self.hide(text))
+        let Verdict {
+            outcome, remark, ..
+        } = answer::verdict(&answer, &terms, |text| self.hide(text));
+        all(&outcome, remark)
     }
 
-    /// Sends the message, and follows redirects that lead to the same origin.
-    async fn ask(&self, message: &Message) -> Result<Response, Failure> {
+    fn too_late(&self) -> Failure {
+        let limit = format_duration(self.timeout);
+        let error = format!(
+            "the request took longer than {limit}: {} has not answered",
+            self.origin
+        );
+        Failure::new(error).of_type("HandlerTimeout")
+    }
+
+    /// Sends the messages, and follows redirects that lead to the same origin.
+    async fn ask(&self, given: &Given) -> Result<Response, Failure> {
         let mut url = self.url.clone();
+        let body = request::body(given);
         for _ in 0..=REDIRECTS {
             let request = self
                 .client
                 .post(url.clone())
-                .headers(self.headers_for(message))
-                .body(message.body().to_vec());
+                .headers(self.headers_for(given, &body))
+                .body(body.clone());
             let response = request
                 .send()
                 .await
@@ -141,22 +180,19 @@ impl Endpoint {
         Err(redirect::too_many(REDIRECTS))
     }
 
-    fn headers_for(&self, message: &Message) -> HeaderMap {
-        let mut headers = request::headers(message);
+    fn headers_for(&self, given: &Given, body: &[u8]) -> HeaderMap {
+        let (mut headers, id) = match given {
+            Given::Message(message) => (request::headers(message), message.message_id()),
+            Given::Batch(messages) => (request::headers_of_batch(messages), None),
+        };
         if let Some(bearer) = &self.bearer {
             headers.insert(AUTHORIZATION, (*bearer.now()).clone());
         }
         if let Some(sign) = &self.sign {
-            let id = signature::id(message.message_id());
-            signature::sign(
-                &mut headers,
-                &sign.now(),
-                &id,
-                SystemTime::now(),
-                message.body(),
-            );
+            let id = signature::id(id);
+            signature::sign(&mut headers, &sign.now(), &id, SystemTime::now(), body);
         }
-        if message.body().is_empty() {
+        if body.is_empty() {
             // The client leaves it out, and some servers insist on it (RFC 9110, 8.6).
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
@@ -195,4 +231,16 @@ async fn beginning(mut response: Response, enough: usize) -> Vec<u8> {
     };
     let _ = timeout(BODY, reading).await;
     body
+}
+
+/// All of an answer's body, if it is not too long and does not break off.
+async fn whole(mut response: Response, enough: usize) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.ok()? {
+        if body.len() + chunk.len() > enough {
+            return None;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Some(body)
 }

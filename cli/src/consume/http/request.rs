@@ -8,7 +8,10 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, Hea
 use retryrmq::Message;
 use serde_json::Value;
 
-use super::super::environment;
+use super::super::{
+    batch::{self, Given},
+    environment,
+};
 use crate::{json, time_format};
 
 /// The JSON of the message's headers at most,
@@ -70,6 +73,33 @@ pub(super) fn headers(message: &Message) -> HeaderMap {
         set("retryrmq-properties-cut", &cut.to_string());
     }
     all
+}
+
+/// The headers of a batch. Its messages are in the body.
+pub(super) fn headers_of_batch(messages: &[Message]) -> HeaderMap {
+    let mut all = HeaderMap::with_capacity(8);
+    all.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let queue = messages.first().map_or("", Message::queue);
+    for (name, value) in [
+        ("retryrmq-queue", text(queue)),
+        ("retryrmq-batch", messages.len().to_string()),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            all.insert(HeaderName::from_static(name), value);
+        }
+    }
+    all
+}
+
+/// The body: that of the message, or an array with the messages of a batch.
+pub(super) fn body(given: &Given) -> Vec<u8> {
+    match given {
+        Given::Message(message) => message.body().to_vec(),
+        Given::Batch(messages) => {
+            let all = messages.iter().map(batch::object);
+            Value::from_iter(all).to_string().into_bytes()
+        }
+    }
 }
 
 /// Whether HTTP knows it. Kombu and others write a character set there, which makes servers refuse the request.

@@ -176,7 +176,7 @@ impl Case<'_> {
     }
 
     /// Parks the message, or drops it if `park` is off.
-    pub(super) fn park(&self, reason: ParkReason, failure: &Failure) -> Consequence {
+    pub(in crate::consumer) fn park(&self, reason: ParkReason, failure: &Failure) -> Consequence {
         let event = Event::Parked {
             queue: self.queue(),
             message_id: self.received.message_id(),

@@ -280,13 +280,18 @@ impl Engine {
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
+        let alone = self.takes_singly() || self.intake.stays_narrow();
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
             let in_time = entry.since + self.consumer_timeout.longest();
             self.unstarted_look.get_or_insert(in_time);
             self.pausing.began(token);
             let message = Message(Arc::clone(&entry.received));
-            out.deliveries.push(Delivery { token, message });
+            out.deliveries.push(Delivery {
+                token,
+                message,
+                alone,
+            });
         }
     }
 

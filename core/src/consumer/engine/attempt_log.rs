@@ -170,14 +170,30 @@ impl Case<'_> {
     }
 
     fn log(&self, failure: &Failure, error: &str, follows: Follows) {
-        // Called only for a line that somebody wants.
-        let sentence = || self.sentence(failure, error, follows);
+        // For loggers that search by field. Its arguments are evaluated only for a line that somebody wants.
+        macro_rules! line {
+            ($log:ident, $($target:tt)*) => {{
+                let sentence = || self.sentence(failure, error, follows);
+                let given = |text| Some(shown(text)).filter(|text| !text.is_empty());
+                $log!(
+                    $($target)*
+                    queue = &*shown(&self.received.queue),
+                    message_id = self.received.message_id().as_deref().map(shown).as_deref(),
+                    attempt = self.received.state.attempt(),
+                    error_type = given(&failure.error_type).as_deref(),
+                    error = given(error).as_deref(),
+                    next_step = follows.name(),
+                    "{}",
+                    sentence()
+                )
+            }};
+        }
         match (follows, follows.level()) {
             // A program that reports attempts itself has no other line for this loss, so it is always logged.
-            (Follows::Dropped(_), _) => warn!("{}", sentence()),
-            (_, "warn") => warn!(target: ATTEMPT, "{}", sentence()),
-            (_, "debug") => debug!(target: ATTEMPT, "{}", sentence()),
-            _ => info!(target: ATTEMPT, "{}", sentence()),
+            (Follows::Dropped(_), _) => line!(warn,),
+            (_, "warn") => line!(warn, target: ATTEMPT,),
+            (_, "debug") => line!(debug, target: ATTEMPT,),
+            _ => line!(info, target: ATTEMPT,),
         }
     }
 

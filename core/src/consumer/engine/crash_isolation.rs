@@ -170,7 +170,7 @@ impl Engine {
                 self.cautious = false;
                 self.lingering = Some((token, now.at + LINGERS));
                 // With a prefetch of 1 nothing runs beside it anyway.
-                if self.options.prefetch > 1 {
+                if self.options.window() > 1 {
                     self.takes_its_place(token);
                 }
             }
@@ -221,7 +221,7 @@ impl Engine {
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
     pub(super) fn relieve(&mut self, now: Now) {
         self.relief = None;
-        if !self.cautious || self.singly > 0 || self.suspect.is_some() || self.options.prefetch == 1
+        if !self.cautious || self.singly > 0 || self.suspect.is_some() || self.options.window() == 1
         {
             return;
         }

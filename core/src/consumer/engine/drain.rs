@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{retry::format_duration, topology::SAFE_AGE};
 
-/// How long copies on their way are waited for: one in a queue that was just made counts as stored only when that queue is safe.
+/// How long copies on their way are waited for, even in a shorter drain: one in a queue that was just made counts as stored only when that
+/// queue is safe.
 pub(crate) const COPIES: Duration = Duration::from_secs(SAFE_AGE.as_secs() + 1);
 
 /// The shortest wait for handlers: who closes gives back right afterwards what no handler has begun.
@@ -19,6 +20,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// The drain, once it has begun.
 #[derive(Debug)]
 pub(super) struct Drain {
+    began: Moment,
     /// When the wait ends.
     pub(super) until: Moment,
     wait: Wait,
@@ -41,6 +43,7 @@ impl Engine {
             return;
         }
         self.drain = Some(Drain {
+            began: now.at,
             until: now
                 .at
                 .saturating_add(self.options.drain_timeout.max(SHORTEST)),
@@ -85,7 +88,10 @@ impl Engine {
             .filter(|drain| drain.wait == Wait::Handlers)
         {
             drain.wait = Wait::Copies { abandoned };
-            drain.until = now.at + COPIES;
+            drain.until = match abandoned {
+                true => now.at + COPIES,
+                false => drain.until.max(drain.began + COPIES),
+            };
         }
     }
 

@@ -206,10 +206,10 @@ impl Engine {
             opened_at: Duration::ZERO,
             safe_from: Moment::ZERO,
             complained: None,
-            intake: Intake::new(options.prefetch, queues_sleep),
+            intake: Intake::new(options.window(), queues_sleep),
             agenda: Agenda::default(),
             ways: VecDeque::new(),
-            memory: Memory::new(if remembers { options.prefetch } else { 0 }),
+            memory: Memory::new(if remembers { options.window() } else { 0 }),
             pausing: Pausing::new(options.pause),
             cautious: true,
             suspicion: 0,
@@ -433,6 +433,11 @@ impl Engine {
         }
     }
 
+    /// Whether messages may come only one at a time now.
+    fn takes_singly(&self) -> bool {
+        self.cautious || self.singly > 0 || self.suspect.is_some() || !self.pausing.is_off()
+    }
+
     /// Adjusts the consumers to what the broker may send now.
     fn adjust_intake(&mut self, now: Now, out: &mut Commands) {
         let Some(channel) = &self.channel else {
@@ -441,11 +446,7 @@ impl Engine {
         let session = channel.session;
         let goal = if self.drain.is_some() || self.halted {
             PrefetchMode::Nothing
-        } else if self.cautious
-            || self.singly > 0
-            || self.suspect.is_some()
-            || !self.pausing.is_off()
-        {
+        } else if self.takes_singly() {
             PrefetchMode::One
         } else {
             PrefetchMode::Full
@@ -493,7 +494,7 @@ impl Engine {
     /// The most messages beyond the prefetch that are held because they cannot be stored. Those behind them must run, but memory must not
     /// grow without end.
     fn most_places_taken(&self) -> usize {
-        let prefetch = usize::from(self.options.prefetch);
+        let prefetch = usize::from(self.options.window());
         prefetch + prefetch.max(64)
     }
 

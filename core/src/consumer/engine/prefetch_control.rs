@@ -118,7 +118,7 @@ impl Intake {
                 return Some(self.cancel(consumer));
             }
             PrefetchMode::One => 1,
-            PrefetchMode::Full if self.single_active || self.alone == Some(Alone::Stays) => 1,
+            PrefetchMode::Full if self.stays_narrow() => 1,
             PrefetchMode::Full => self.prefetch,
         };
         if let Some(alone) = self.alone {
@@ -256,6 +256,11 @@ impl Intake {
                 tap.stuck.saturating_sub(1)
             };
         }
+    }
+
+    /// Whether more than one message at a time will never come, because the queue or the broker allows no wider consumer.
+    pub(super) fn stays_narrow(&self) -> bool {
+        self.single_active || self.alone == Some(Alone::Stays)
     }
 
     /// Whether at most one message at a time can come.

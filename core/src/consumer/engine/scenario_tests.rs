@@ -197,11 +197,9 @@ fn the_end_nacks_what_waits_for_its_copy() {
     let until = case.engine.ends_at().unwrap();
     case.after(until);
     assert!(
-        !case.engine.is_finished(case.now()),
-        "its copy is waited for"
+        case.engine.is_finished(case.now()),
+        "the drain timeout is for copies as well"
     );
-    case.after(COPIES);
-    assert!(case.engine.is_finished(case.now()));
     case.take();
     case.engine.give_back_the_rest(&mut case.commands);
     let returned = case.take();
@@ -217,6 +215,22 @@ fn the_end_nacks_what_waits_for_its_copy() {
         "{returned:?}"
     );
     assert_eq!(case.engine.outstanding(), 0);
+}
+
+#[test]
+fn a_short_drain_still_waits_for_copies_on_their_way() {
+    let short = Duration::from_secs(1);
+    let mut case = Case::of(Consumer::new("orders").dlx(true).drain_timeout(short));
+    case.comes_again(1);
+    let token = case.handed_out()[0];
+    case.fails(token);
+    case.take();
+    case.on(Input::Close);
+    case.consume();
+    case.after(short);
+    assert!(!case.engine.is_finished(case.now()));
+    case.after(COPIES - short);
+    assert!(case.engine.is_finished(case.now()));
 }
 
 #[test]

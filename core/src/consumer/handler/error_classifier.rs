@@ -70,20 +70,15 @@ impl Judge {
         );
         let meaning = chain.iter().find_map(|error| error.downcast_ref());
         match meaning.map(|meaning: &Meaning| &meaning.kind) {
-            None if chain.iter().any(|error| self.is_fatal(*error)) => Outcome::Park {
-                reason: ParkReason::Fatal,
-                failure,
-            },
+            None if chain.iter().any(|error| self.is_fatal(*error)) => Outcome::fatal(failure),
             None => Outcome::retry(failure),
             Some(Kind::RetryAfter(delay)) => Outcome::Retry {
                 failure,
                 delay: Some(*delay),
             },
             Some(Kind::Defer(delay)) => Outcome::Defer { delay: *delay },
-            Some(Kind::Fatal) => Outcome::Park {
-                reason: ParkReason::Fatal,
-                failure,
-            },
+            Some(Kind::Fatal) => Outcome::fatal(failure),
+            Some(Kind::Undecodable) => Outcome::undecodable(failure),
             Some(Kind::Park(why)) => Outcome::Park {
                 reason: ParkReason::Requested,
                 failure: Failure {

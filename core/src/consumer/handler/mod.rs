@@ -1,8 +1,13 @@
 //! Handlers in Rust: a function from a message to a future.
 
 mod answer;
+mod batch_answer;
 mod error_classifier;
+mod extract;
+mod json;
 mod names;
+#[cfg(feature = "tower")]
+mod service;
 mod signal;
 mod span;
 mod workers;
@@ -10,10 +15,15 @@ mod workers;
 use std::{any::Any, error::Error as StdError};
 
 pub use answer::IntoOutcome;
+pub use batch_answer::IntoOutcomes;
 pub use error_classifier::Judge;
-pub use signal::{Signal, defer, fatal, park, retry_after};
+pub use extract::{FromMessage, extract};
+pub use json::{InvalidBody, Json};
+#[cfg(feature = "tower")]
+pub use service::service;
+pub use signal::{Signal, defer, fatal, park, retry_after, undecodable};
 pub use workers::Running;
-pub(super) use workers::{Handling, run_workers};
+pub(super) use workers::{Handling, run_batch_workers, run_workers};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 

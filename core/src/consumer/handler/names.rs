@@ -22,6 +22,13 @@ pub(super) fn of(error: &(dyn StdError + 'static)) -> Vec<String> {
     if error.is::<tokio::time::error::Elapsed>() {
         return vec!["Elapsed".to_owned(), TIMEOUT.to_owned()];
     }
+    #[cfg(feature = "tower")]
+    if error.is::<tower::timeout::error::Elapsed>() {
+        return vec!["Elapsed".to_owned(), TIMEOUT.to_owned()];
+    }
+    if error.is::<super::InvalidBody>() {
+        return vec!["InvalidBody".to_owned()];
+    }
     if let Some(error) = error.downcast_ref::<std::sync::mpsc::RecvTimeoutError>() {
         let timeout = *error == std::sync::mpsc::RecvTimeoutError::Timeout;
         let mut names = vec!["RecvTimeoutError".to_owned()];

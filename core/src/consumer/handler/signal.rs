@@ -5,7 +5,7 @@ use std::{error::Error as StdError, fmt, time::Duration};
 use super::Cause;
 use crate::retry::format_duration;
 
-/// What a handler can say besides success and failure: [`retry_after`], [`park`], [`defer`] or [`fatal`]. A signal is an error. Return it,
+/// What a handler can say besides success and failure: [`retry_after`], [`park`], [`defer`], [`fatal`] or [`undecodable`]. A signal is an error. Return it,
 /// or have it anywhere in the chain of causes of the error that you return.
 ///
 /// It is found behind every wrapper that passes on its [`source`](StdError::source): `anyhow` and `eyre`, with or without context,
@@ -32,6 +32,7 @@ pub(super) enum Kind {
     Park(String),
     Defer(Duration),
     Fatal,
+    Undecodable,
 }
 
 /// The attempt failed; retry after `delay`, whatever the policy's delay is. It counts as a retry. If no retries are left, the message is
@@ -66,6 +67,12 @@ pub fn fatal(cause: impl Into<Cause>) -> Signal {
     Signal::new(Kind::Fatal, Some(cause.into()))
 }
 
+/// The body is not what the handler reads: the message is parked now as `undecodable`. `cause` says what is wrong with it.
+#[must_use]
+pub fn undecodable(cause: impl Into<Cause>) -> Signal {
+    Signal::new(Kind::Undecodable, Some(cause.into()))
+}
+
 impl Signal {
     fn new(kind: Kind, cause: Option<Cause>) -> Self {
         Self(Meaning { kind, cause })
@@ -95,6 +102,7 @@ impl fmt::Display for Meaning {
             Kind::Defer(delay) => write!(f, "deferred for {}", format_duration(*delay)),
             Kind::Park(_) => f.write_str("park"),
             Kind::Fatal => f.write_str("fatal"),
+            Kind::Undecodable => f.write_str("undecodable"),
         }
     }
 }

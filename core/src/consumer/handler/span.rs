@@ -22,14 +22,8 @@ pub(super) fn of(message: &Message) -> Span {
     if span.is_disabled() {
         return span;
     }
-    let header = |name| {
-        let table = message.headers()?;
-        headers::string(table, name)
-    };
-    // A state means nothing without its trace.
-    if let Some(parent) = header("traceparent").filter(|text| is_traceparent(text)) {
+    if let Some((parent, state)) = trace(message) {
         span.record("traceparent", parent.as_str());
-        let state = header("tracestate").filter(|text| is_tracestate(text));
         if let Some(state) = state.as_deref() {
             span.record("tracestate", state);
         }
@@ -37,6 +31,43 @@ pub(super) fn of(message: &Message) -> Span {
         parent::set(&span, &parent, state.as_deref());
     }
     span
+}
+
+/// The span in which a handler of a batch runs: `batch`, level INFO, a root, with the feature `opentelemetry` linked to the trace of each
+/// message that has one.
+///
+/// Its fields are `queue`, `messages` (how many) and `message_ids` (the first ones).
+pub(super) fn of_batch(messages: &[Message]) -> Span {
+    const MOST_IDS: usize = 10;
+    let span = info_span!(
+        parent: None,
+        "batch",
+        queue = messages.first().map(Message::queue),
+        messages = messages.len(),
+        message_ids = Empty,
+    );
+    if span.is_disabled() {
+        return span;
+    }
+    let ids = messages.iter().filter_map(Message::message_id);
+    let ids: Vec<_> = ids.take(MOST_IDS).collect();
+    if !ids.is_empty() {
+        span.record("message_ids", ids.join(", "));
+    }
+    #[cfg(feature = "opentelemetry")]
+    for (parent, state) in messages.iter().filter_map(trace) {
+        parent::link(&span, &parent, state.as_deref());
+    }
+    span
+}
+
+/// The message's `traceparent` and `tracestate`, as far as they are valid.
+fn trace(message: &Message) -> Option<(String, Option<String>)> {
+    let table = message.headers()?;
+    // A state means nothing without its trace.
+    let parent = headers::string(table, "traceparent").filter(|text| is_traceparent(text))?;
+    let state = headers::string(table, "tracestate").filter(|text| is_tracestate(text));
+    Some((parent, state))
 }
 
 /// A span of another process as the parent of one of ours.
@@ -55,6 +86,13 @@ mod parent {
             return;
         };
         let _ = span.set_parent(Context::new().with_remote_span_context(context));
+    }
+
+    /// The same for a span that has several.
+    pub(super) fn link(span: &Span, traceparent: &str, tracestate: Option<&str>) {
+        if let Some(context) = of(traceparent, tracestate) {
+            span.add_link(context);
+        }
     }
 
     fn of(traceparent: &str, tracestate: Option<&str>) -> Option<SpanContext> {
@@ -177,9 +215,9 @@ mod tests {
         );
     }
 
+    /// The spans that are exported while `work` runs.
     #[cfg(feature = "opentelemetry")]
-    #[test]
-    fn the_trace_of_the_message_is_the_parent_of_the_span() {
+    fn exported(work: impl FnOnce()) -> Vec<opentelemetry_sdk::trace::SpanData> {
         use opentelemetry::trace::TracerProvider as _;
         use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
         use tracing_subscriber::layer::SubscriberExt as _;
@@ -189,7 +227,14 @@ mod tests {
             .with_simple_exporter(exporter.clone())
             .build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), work);
+        exporter.get_finished_spans().unwrap()
+    }
+
+    #[cfg(feature = "opentelemetry")]
+    #[test]
+    fn the_trace_of_the_message_is_the_parent_of_the_span() {
+        let spans = exported(|| {
             let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
             for headers in [
                 &[("traceparent", trace), ("tracestate", "a=b")][..],
@@ -198,7 +243,6 @@ mod tests {
                 of(&received(headers)).in_scope(|| tracing::info!("handled"));
             }
         });
-        let spans = exporter.get_finished_spans().unwrap();
         let [child, root] = &spans[..] else {
             panic!("{spans:?}")
         };
@@ -212,6 +256,31 @@ mod tests {
         assert_eq!(context.trace_state().header(), "a=b");
         assert_eq!(root.parent_span_id.to_string(), "0000000000000000");
         assert_ne!(root.span_context.trace_id(), context.trace_id());
+    }
+
+    #[cfg(feature = "opentelemetry")]
+    #[test]
+    fn the_span_of_a_batch_is_linked_to_the_traces_of_its_messages() {
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let other = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-00";
+        let messages = [trace, "forged", other].map(|trace| received(&[("traceparent", trace)]));
+        let spans = exported(|| of_batch(&messages).in_scope(|| tracing::info!("handled")));
+        let [span] = &spans[..] else {
+            panic!("{spans:?}")
+        };
+        assert_eq!((&*span.name, span.links.len()), ("batch", 2));
+        let linked = span.links.iter().map(|link| &link.span_context);
+        let linked: Vec<_> = linked
+            .map(|context| context.trace_id().to_string())
+            .collect();
+        assert_eq!(
+            linked,
+            [
+                "0af7651916cd43dd8448eb211c80319c",
+                "1af7651916cd43dd8448eb211c80319c"
+            ]
+        );
+        assert_eq!(span.parent_span_id.to_string(), "0000000000000000");
     }
 
     #[test]

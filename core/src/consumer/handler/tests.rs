@@ -132,19 +132,25 @@ fn a_signal_is_found_behind_whatever_wraps_it() {
         };
         assert_eq!(failure.error, "no such customer", "{wrapper}");
     }
-    for (wrapper, outcome) in wrapped(|| fatal(seven())) {
-        let Outcome::Park {
-            reason: ParkReason::Fatal,
-            failure,
-        } = outcome
-        else {
-            panic!("{wrapper}: {outcome:?}")
-        };
-        assert!(
-            failure.kinds.contains(&"ParseIntError".to_owned())
-                || failure.error_type == "ParseIntError",
-            "{wrapper}: {failure:?}"
-        );
+    for (reason, wrapped) in [
+        (ParkReason::Fatal, wrapped(|| fatal(seven()))),
+        (ParkReason::Undecodable, wrapped(|| undecodable(seven()))),
+    ] {
+        for (wrapper, outcome) in wrapped {
+            let Outcome::Park {
+                reason: parked_as,
+                failure,
+            } = outcome
+            else {
+                panic!("{wrapper}: {outcome:?}")
+            };
+            assert_eq!(parked_as, reason, "{wrapper}");
+            assert!(
+                failure.kinds.contains(&"ParseIntError".to_owned())
+                    || failure.error_type == "ParseIntError",
+                "{wrapper}: {failure:?}"
+            );
+        }
     }
     for (wrapper, outcome) in wrapped(|| defer(SECOND)) {
         assert_eq!(outcome, Outcome::Defer { delay: SECOND }, "{wrapper}");
@@ -395,4 +401,33 @@ impl StdError for Circle {
 #[test]
 fn a_circle_of_causes_comes_to_its_end() {
     assert_eq!(failure(of(Err(Circle))).error, "round");
+}
+
+#[tokio::test]
+async fn whatever_a_handler_returns_after_its_timeout_is_ignored() {
+    let limit = Duration::from_millis(10);
+    for succeeds in [true, false] {
+        let consumer = Consumer::new("orders")
+            .dlx(true)
+            .retry("fixed(1s, retries=0)".parse().unwrap())
+            .handler_timeout(limit);
+        let mut queue = Simulation::new(consumer).unwrap();
+        queue.publish(Publish::to_queue("orders", "7")).unwrap();
+        let trials = queue
+            .run(|_| async {
+                std::thread::sleep(2 * limit); // without a moment in which the timer could end it
+                if succeeds {
+                    Ok(())
+                } else {
+                    Err(park("broken"))
+                }
+            })
+            .await;
+        let Step::Parked { reason, message } = &trials[0].step else {
+            panic!("{:?}", trials[0].step);
+        };
+        assert_eq!(*reason, ParkReason::Exhausted);
+        let error = message.last_error().unwrap();
+        assert!(error.contains("took longer than 10ms"), "{error}");
+    }
 }

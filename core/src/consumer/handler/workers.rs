@@ -10,9 +10,10 @@ use std::{
 use futures_util::FutureExt;
 use tracing::Instrument;
 
-use super::{IntoOutcome, Judge, names, panic_text, span};
+use super::{
+    IntoOutcome, IntoOutcomes, Judge, batch_answer::one_for_each, names, panic_text, span,
+};
 use crate::{
-    Result,
     consumer::{Delivery, Message, Subscription},
     retry::{Failure, Outcome, format_duration},
     telemetry::Stats,
@@ -36,7 +37,7 @@ impl Running {
     ///
     /// # Errors
     /// Those of [`Subscription::wait_closed`].
-    pub async fn closed(&self) -> Result<()> {
+    pub async fn closed(&self) -> crate::Result<()> {
         self.subscription.wait_closed().await
     }
 
@@ -51,7 +52,7 @@ impl Running {
         Wanted(&self.subscription)
     }
 
-    /// The counters of this queue since the client was made.
+    /// The counters of this queue since the client was made. All consumers of the queue on that client share them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.subscription.stats()
@@ -107,7 +108,7 @@ where
             }
             return;
         };
-        let Delivery { token, message } = delivery;
+        let Delivery { token, message, .. } = delivery;
         let began = Instant::now();
         let mut attempt = pin!(handling.attempt(message));
         let outcome = match attempt.as_mut().now_or_never() {
@@ -134,6 +135,59 @@ where
     }
 }
 
+/// Starts the workers of a consumer whose handler gets batches.
+pub(in crate::consumer) fn run_batch_workers<F, R, By>(
+    subscription: Arc<Subscription>,
+    handler: F,
+    judge: Judge,
+    concurrency: usize,
+    timeout: Option<Duration>,
+) -> Running
+where
+    F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
+    R: Future<Output: IntoOutcomes<By>> + Send + 'static,
+    By: 'static,
+{
+    let handling = Arc::new(Handling {
+        handler,
+        judge,
+        timeout,
+    });
+    for _ in 0..concurrency {
+        tokio::spawn(work_in_batches(
+            Arc::clone(&subscription),
+            Arc::clone(&handling),
+        ));
+    }
+    Running { subscription }
+}
+
+/// One of the consumer's workers: takes a batch, handles it, settles it.
+async fn work_in_batches<F, R, By>(subscription: Arc<Subscription>, handling: Arc<Handling<F>>)
+where
+    F: Fn(Vec<Message>) -> R,
+    R: Future<Output: IntoOutcomes<By>>,
+{
+    loop {
+        let batch = subscription.try_next_batch(usize::MAX);
+        if batch.is_empty() {
+            if subscription.ready().await {
+                continue;
+            }
+            return;
+        }
+        subscription.wake_for_the_rest();
+        let (tokens, messages): (Vec<_>, _) = batch
+            .into_iter()
+            .map(|delivery| (delivery.token, delivery.message))
+            .unzip();
+        let outcomes = handling.attempts(messages).await;
+        subscription.settle(tokens.into_iter().zip(outcomes));
+        // The engine runs before the next handler, which may block this thread.
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A handler, and everything needed to run it.
 pub(in crate::consumer) struct Handling<F> {
     pub(in crate::consumer) handler: F,
@@ -148,28 +202,60 @@ impl<F> Handling<F> {
         F: Fn(Message) -> R,
         R: Future<Output: IntoOutcome<By>>,
     {
-        // It must also catch a handler that panics before it returns its future, and a future that panics when it is dropped at its
-        // timeout.
-        let attempt = AssertUnwindSafe(async {
+        let handled = async {
             let span = span::of(&message);
             let handled = async {
                 let answer = (self.handler)(message).await;
                 answer.into_outcome(&self.judge)
-            }
-            .instrument(span);
-            match self.timeout {
-                None => handled.await,
-                Some(limit) => match tokio::time::timeout(limit, handled).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Outcome::retry(too_long(limit)),
-                },
-            }
-        });
-        attempt.catch_unwind().await.unwrap_or_else(|panic| {
-            let error = format!("panic: {}", panic_text(&*panic));
-            Outcome::retry(Failure::new(error).of_type("panic"))
-        })
+            };
+            handled.instrument(span).await
+        };
+        let outcome = guarded(self.timeout, handled).await;
+        outcome.unwrap_or_else(Outcome::retry)
     }
+
+    /// Runs one attempt of each of these messages, all in one call of the handler. What goes wrong there is the failure of all.
+    async fn attempts<R, By>(&self, messages: Vec<Message>) -> Vec<Outcome>
+    where
+        F: Fn(Vec<Message>) -> R,
+        R: Future<Output: IntoOutcomes<By>>,
+    {
+        let count = messages.len();
+        let handled = async {
+            let span = span::of_batch(&messages);
+            let handled = async {
+                let answer = (self.handler)(messages).await;
+                one_for_each(answer.into_outcomes(count, &self.judge), count)
+            };
+            handled.instrument(span).await
+        };
+        let outcomes = guarded(self.timeout, handled).await;
+        outcomes.unwrap_or_else(|failure| vec![Outcome::retry(failure); count])
+    }
+}
+
+/// What becomes of a call of a handler, or the failure if it panics or takes longer than `timeout`.
+///
+/// It also catches a handler that panics before it returns its future, and a future that panics when it is dropped at its timeout.
+async fn guarded<T>(
+    timeout: Option<Duration>,
+    handled: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let guarded = AssertUnwindSafe(async {
+        let Some(limit) = timeout else {
+            return Ok(handled.await);
+        };
+        let began = tokio::time::Instant::now();
+        match tokio::time::timeout(limit, handled).await {
+            // A handler that blocks its thread ends before the timeout is noticed.
+            Ok(outcome) if began.elapsed() < limit => Ok(outcome),
+            _ => Err(too_long(limit)),
+        }
+    });
+    guarded.catch_unwind().await.unwrap_or_else(|panic| {
+        let error = format!("panic: {}", panic_text(&*panic));
+        Err(Failure::new(error).of_type("panic"))
+    })
 }
 
 fn too_long(limit: Duration) -> Failure {

@@ -513,6 +513,9 @@ impl Shell {
                 let kind = kind(&findings);
                 let mut singly = internal_errors.singly(window);
                 if internal_errors.looks() {
+                    internal_errors
+                        .wait_for_returns(&client, plan.return_delays())
+                        .await;
                     let queue = (&queue, kind, window);
                     let tell = |event| {
                         let _ = mail.send(ShellEvent::Moved(event));

@@ -29,7 +29,7 @@ fn a_name_that_no_broker_takes_is_refused_first() {
 fn a_message_waits_counts_and_is_parked_with_its_record() {
     let mut simulation = simulation("list(1s, 1m)");
     let (mut seen, mut last) = (Vec::new(), None);
-    while let Some(Delivery { token, message }) = simulation.next() {
+    while let Some(Delivery { token, message, .. }) = simulation.next() {
         assert_eq!(
             (message.exchange(), message.routing_key()),
             ("shop", "eu.new")
@@ -130,7 +130,7 @@ fn paused() -> Simulation {
 fn nothing_is_lost_in_a_pause_however_long_it_is() {
     let mut simulation = paused();
     let mut handled = Vec::new();
-    while let Some(Delivery { token, message }) = simulation.next() {
+    while let Some(Delivery { token, message, .. }) = simulation.next() {
         let outcome = if simulation.elapsed() < MINUTE {
             no()
         } else {

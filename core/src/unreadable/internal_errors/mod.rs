@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 use self::tries::{Last, Tries, forbids, is_one_more};
-use super::set_aside::{
-    FEW, MOST_TRIED, MOST_TRIED_AT_A_COST, Moved, Reach, can_set_aside, set_aside,
-    set_aside_counted,
+use super::{
+    set_aside::{FEW, Moved, Reach, can_set_aside, set_aside, set_aside_counted},
+    suspects::Trial,
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
@@ -24,7 +24,7 @@ use crate::{
         Singly,
         mutants::{self, Mutant},
     },
-    topology::unreadable_queue,
+    topology::{ReturnDelays, unreadable_queue},
 };
 
 /// So many connections in a row may end because of a message that was found, or that may be anywhere. RabbitMQ counts each as a delivery of
@@ -33,9 +33,8 @@ const MOST_CLOSED: u32 = 5;
 /// So many may end while nothing is found in the queue. Consumers of one client share connections: the one whose queue has the message usually
 /// stops before the others, which then go on.
 const MOST_CLOSED_WITHOUT_A_FIND: u32 = MOST_CLOSED + 1;
-/// After so many connections in a row, messages are tried one at a time where that counts as deliveries, those first that their queue has counted
-/// most often. The one that cost the connections was alone in the last one.
-const TRIED_AFTER: [u32; 2] = [3, 5];
+/// How often messages are tried one at a time in such a row, where that counts as deliveries.
+const MOST_TRIALS: u32 = 2;
 /// So many more connections may end after messages that were taken one at a time, and handled. Each has another reason: a quorum queue returns
 /// a message behind all that it returned before.
 const MOST_CLOSED_AFTER_OTHERS: u32 = 12;
@@ -44,6 +43,10 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 
 /// The same for a connection that took messages one at a time at first.
 const LONG: Duration = Duration::from_secs(3_600);
+
+/// How long a consumer waits at most for messages that their queue gives back later, and how much longer than the delay.
+const LONGEST_RETURN: Duration = Duration::from_secs(60);
+const RETURNED: Duration = Duration::from_millis(200);
 
 /// Between connections that bring the queue forward.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -85,6 +88,8 @@ const FAR: u32 = 1_000;
 pub(crate) struct InternalErrors {
     closed: u32,
     closed_after_others: u32,
+    /// When the last connection was lost.
+    lost_at: Option<Instant>,
     /// Whether the broker closed the last connection that was lost.
     is_by_error: bool,
     /// Whether the last connection that was lost brought the queue forward.
@@ -158,6 +163,7 @@ impl InternalErrors {
         self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
         self.is_by_error = by_error;
+        self.lost_at = Some(Instant::now());
         if by_error {
             if after_others && self.closed_after_others < MOST_CLOSED_AFTER_OTHERS {
                 self.closed_after_others += 1;
@@ -167,8 +173,16 @@ impl InternalErrors {
             }
         }
         let is_hidden = singly.is_unfinished && self.tries().is_hidden;
+        let (trials, untried) = if is_forgiven || is_explained {
+            (0, None)
+        } else {
+            let tries = self.tries();
+            (tries.trials, tries.untried.clone())
+        };
         self.tries = Arc::new(Mutex::new(Tries {
             is_hidden,
+            trials,
+            untried,
             ..Tries::default()
         }));
     }
@@ -181,6 +195,18 @@ impl InternalErrors {
     /// Whether to look before the next connection consumes.
     pub(crate) fn looks(&self) -> bool {
         self.closed > 0 && !mutants::has(Mutant::DoesNotLook)
+    }
+
+    /// Waits until the messages of the last connection are ready again, if their queue delays them so long: a look would not see them, and when they
+    /// come back together, the same one would take the others' connection again.
+    pub(crate) async fn wait_for_returns(&self, client: &Client, delays: Option<ReturnDelays>) {
+        if let (Some(delays), Some(lost_at)) = (delays, self.lost_at)
+            && self.is_by_error
+        {
+            let delay = delays.after(self.closed).min(LONGEST_RETURN);
+            self.is_explained_until(client, lost_at + delay + RETURNED)
+                .await;
+        }
     }
 
     /// How long to wait before the next connection consumes. Sessions that end soon are followed by growing pauses, and here each of them had
@@ -247,11 +273,11 @@ impl InternalErrors {
         let looked = match self.step(suspect, seen) {
             Ok(Step::Consume) => return Ok(self.singly(prefetch)),
             Ok(Step::Look(reach)) => {
-                let search = async |tried: Option<(u32, usize)>| {
-                    let (moved, looked) = match tried {
-                        Some(tried) => {
+                let search = async |trial: Option<(u32, Trial)>| {
+                    let (moved, looked) = match trial {
+                        Some(trial) => {
                             let queues = (queue, queue);
-                            set_aside_counted(client, connection, queues, tried, declares).await
+                            set_aside_counted(client, connection, queues, trial, declares).await
                         }
                         None => set_aside(client, connection, queue, queue, reach, declares).await,
                     };
@@ -274,9 +300,9 @@ impl InternalErrors {
                         looked = search(None).await;
                     }
                     if looked.is_ok()
-                        && let Some(tried) = self.tried(suspect)
+                        && let Some(trial) = self.next_trial(suspect)
                     {
-                        looked = search(Some(tried)).await;
+                        looked = search(Some(trial)).await;
                     }
                 }
                 looked
@@ -289,18 +315,22 @@ impl InternalErrors {
         looked
     }
 
-    /// Among how many messages some are tried one at a time, and how many of them.
-    fn tried(&self, suspect: SuspectQueue<'_>) -> Option<(u32, usize)> {
+    /// Among how many messages some are tried one at a time now, and how they are chosen.
+    fn next_trial(&self, suspect: SuspectQueue<'_>) -> Option<(u32, Trial)> {
         // Where a look is free, so is a try.
-        let (is_time, tried) = if suspect.is_free {
-            (self.closed >= 2, MOST_TRIED)
+        let (is_time, trial) = if suspect.is_free {
+            (self.closed >= 2, Trial::FREE)
         } else {
-            let is_time = TRIED_AFTER.contains(&self.closed);
-            (is_time, MOST_TRIED_AT_A_COST)
+            let is_last = self.closed == MOST_CLOSED;
+            let is_worth_it = self.tries().suspects.are_few(is_last);
+            (is_worth_it && self.closed >= 2, Trial::COSTLY)
         };
         let is_unknown = is_time && self.is_by_error && self.has_found_nothing();
+        let is_tried = is_unknown
+            && !suspect.is_classic
+            && (suspect.is_free || is_one_more(&mut self.tries().trials, MOST_TRIALS));
         let most = self.looks_at(suspect.prefetch, suspect.is_free);
-        (is_unknown && !suspect.is_classic).then_some((most, tried))
+        is_tried.then_some((most, trial))
     }
 
     /// Whether the last look saw everything that it was to see, and none has moved anything.
@@ -312,6 +342,11 @@ impl InternalErrors {
     /// Leaves others the time to find the message. Returns whether another consumer of the client has found it.
     async fn waits_for_others(&self, client: &Client) -> bool {
         let until = Instant::now() + LEFT_TO_OTHERS + SPREAD.mul_f64(fastrand::f64());
+        self.is_explained_until(client, until).await
+    }
+
+    /// Waits until then, or until another consumer of the client has found a reason. Returns whether one has.
+    async fn is_explained_until(&self, client: &Client, until: Instant) -> bool {
         loop {
             if self.is_explained(client.reasons()) {
                 return true;
@@ -447,6 +482,10 @@ impl InternalErrors {
             let last = match &looked {
                 Ok(moved) => {
                     tries.has_moved |= !moved.causes.is_empty();
+                    tries.suspects = moved.suspects;
+                    if let Some(why) = &moved.untried {
+                        tries.untried = Some(why.to_string());
+                    }
                     tries.is_hidden |= moved.ended_early.is_some();
                     match (&moved.refused, &moved.ended_early) {
                         (Some(why), _) => {
@@ -525,10 +564,15 @@ impl InternalErrors {
                 Some(_) if self.closed < MOST_CLOSED => return Ok(()),
                 Some(error) => error.to_string(),
                 None if self.closed < MOST_CLOSED_WITHOUT_A_FIND => return Ok(()),
-                None => format!(
-                    "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1; read the broker's log, take the message out (`retryrmq \
-                     unreadable take {queue} --try-each` asks for one after the other), and start the consumer again"
-                ),
+                None => {
+                    let untried = self.tries().untried.clone();
+                    let untried = untried.map(|why| format!(" ({why})"));
+                    format!(
+                        "no message was found in `{queue}` that it cannot deliver over AMQP 0-9-1{}; read the broker's log, take the message out \
+                         (`retryrmq unreadable take {queue} --try-each` asks for one after the other), and start the consumer again",
+                        untried.unwrap_or_default()
+                    )
+                }
             },
             Err(error) if error.is_transient() && self.closed < MOST_CLOSED => return Ok(()),
             Err(error) => format!(

@@ -1,8 +1,19 @@
 use super::*;
+use crate::unreadable::suspects::Suspects;
 
 fn moved(count: usize) -> Result<Moved> {
     Ok(Moved {
         causes: vec!["why".to_owned(); count],
+        ..Moved::default()
+    })
+}
+
+/// A look that finds nothing, and a message for which connections ended again and again.
+fn suspected() -> Result<Moved> {
+    let mut suspects = Suspects::default();
+    suspects.add(2);
+    Ok(Moved {
+        suspects,
         ..Moved::default()
     })
 }
@@ -122,7 +133,7 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
                     deliveries += if is_hidden { FEW } else { 0 };
                     if internal_errors.looked(SUSPECT, looked).is_ok() {
                         // It is read once more, and may not be among those that are tried.
-                        deliveries += u32::from(internal_errors.tried(SUSPECT).is_some());
+                        deliveries += u32::from(internal_errors.next_trial(SUSPECT).is_some());
                         continue 'lost;
                     }
                 }
@@ -144,8 +155,8 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
 
 #[test]
 fn it_reads_a_queue_less_than_a_delivery_limit_allows() {
-    let nothing = deliveries(None, || moved(0));
-    let tries = u32::try_from(TRIED_AFTER.len()).unwrap();
+    let nothing = deliveries(None, suspected);
+    let tries = MOST_TRIALS;
     assert_eq!(nothing, 2 * (MOST_CLOSED_WITHOUT_A_FIND + 1) + tries);
     assert!(nothing < 20);
     // One that is tried for nothing has the looks, three deliveries for each try, and the connections before messages are taken alone.
@@ -434,11 +445,11 @@ fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() 
     for (suspect, expected) in [
         (
             of(false, false),
-            vec![(3, MOST_TRIED_AT_A_COST), (5, MOST_TRIED_AT_A_COST)],
+            vec![(2, Trial::COSTLY), (3, Trial::COSTLY)],
         ),
         (
             of(false, true),
-            (2..=5).map(|closed| (closed, MOST_TRIED)).collect(),
+            (2..=5).map(|closed| (closed, Trial::FREE)).collect(),
         ),
         (of(true, true), Vec::new()),
     ] {
@@ -453,11 +464,11 @@ fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() 
             };
             internal_errors.lost(true, SHORT, Reasons::default(), singly);
             internal_errors.step(suspect, Seen::default()).unwrap();
-            let goes_on = internal_errors.looked(suspect, moved(0)).is_ok();
+            let goes_on = internal_errors.looked(suspect, suspected()).is_ok();
             assert_eq!(goes_on, closed < MOST_CLOSED_WITHOUT_A_FIND);
             if goes_on {
-                let tried = internal_errors.tried(suspect);
-                tries.extend(tried.map(|(_, tried)| (closed, tried)));
+                let trial = internal_errors.next_trial(suspect);
+                tries.extend(trial.map(|(_, trial)| (closed, trial)));
             }
         }
         assert_eq!(tries, expected);
@@ -474,7 +485,7 @@ fn nothing_is_tried_after_a_connection_that_was_lost_for_another_reason() {
     for _ in 0..5 {
         lost(&mut internal_errors, false, SHORT, 0);
         internal_errors.looked(SUSPECT, moved(0)).unwrap();
-        assert_eq!(internal_errors.tried(SUSPECT), None);
+        assert_eq!(internal_errors.next_trial(SUSPECT), None);
     }
 }
 
@@ -490,10 +501,10 @@ fn a_connection_that_was_lost_after_many_slow_messages_counts_as_well() {
         };
         let lived = if closed > 2 { FORGIVEN } else { SHORT };
         internal_errors.lost(true, lived, Reasons::default(), singly);
-        internal_errors.looked(SUSPECT, moved(0)).unwrap();
-        tried += usize::from(internal_errors.tried(SUSPECT).is_some());
+        internal_errors.looked(SUSPECT, suspected()).unwrap();
+        tried += usize::from(internal_errors.next_trial(SUSPECT).is_some());
     }
-    assert_eq!(tried, TRIED_AFTER.len());
+    assert_eq!(tried, MOST_TRIALS as usize);
     // It ends with a session that takes many at a time, and lives.
     lost(&mut internal_errors, true, FORGIVEN, 0);
     assert_eq!(internal_errors.closed, 1);

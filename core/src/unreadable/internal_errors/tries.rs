@@ -1,7 +1,7 @@
 //! What a consumer has tried since it lost its connection.
 
 use super::MOST_LOOKS;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, unreadable::suspects::Suspects};
 
 /// Tries to consume again after a connection was lost.
 #[derive(Debug, Default)]
@@ -14,6 +14,12 @@ pub(super) struct Tries {
     pub(super) is_unknown: bool,
     /// Whether messages were moved.
     pub(super) has_moved: bool,
+    /// How often some were tried one at a time at a cost, since connections are lost in a row.
+    pub(super) trials: u32,
+    /// Why some were not tried that may be the ones.
+    pub(super) untried: Option<String>,
+    /// What the last look saw of those that it cannot tell from others.
+    pub(super) suspects: Suspects,
     /// Whether the client's other consumers know that this one has found a reason.
     pub(super) has_told: bool,
     /// Whether the broker refused to store copies when it was asked last, as long as nobody changes permissions or queues.

@@ -17,7 +17,13 @@ const QUEUE: &str = "example.web";
 async fn order(State(rmq): State<Client>, body: String) -> (StatusCode, String) {
     match rmq.publish(Publish::to_queue(QUEUE, body)).await {
         Ok(()) => (StatusCode::ACCEPTED, "taken\n".to_owned()), // the broker has it
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        Err(why) => {
+            eprintln!("{why}"); // not for the client: it names the broker
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "try again later\n".to_owned(),
+            )
+        }
     }
 }
 
@@ -26,10 +32,16 @@ async fn metrics(State(rmq): State<Client>) -> ([(header::HeaderName, &'static s
     ([(header::CONTENT_TYPE, kind)], rmq.metrics_text())
 }
 
-async fn health(State(rmq): State<Client>) -> (StatusCode, String) {
+async fn health(State(rmq): State<Client>) -> (StatusCode, &'static str) {
     match rmq.health() {
-        Ok(()) => (StatusCode::OK, "fine\n".to_owned()),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        Ok(()) => (StatusCode::OK, "fine\n"),
+        Err(why) => {
+            eprintln!("{why}");
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not connected to the broker\n",
+            )
+        }
     }
 }
 
@@ -41,25 +53,26 @@ async fn handle(message: Message) -> std::io::Result<()> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rmq = Client::from_env(ClientOptions::new()).await?;
-    let running = rmq.consumer(QUEUE).dlx(true).start(handle).await?;
     let routes = Router::new()
         .route("/orders", post(order))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .with_state(rmq.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    println!("at http://{}", listener.local_addr()?);
     let mut sigterm = signal(SignalKind::terminate())?;
+    // Last: everything that the handler needs is ready.
+    let running = rmq.consumer(QUEUE).dlx(true).start(handle).await?;
+    println!("at http://{}", listener.local_addr()?);
     let asked_to_stop = async move {
         tokio::select! {
             _ = ctrl_c() => {}
             _ = sigterm.recv() => {}
         }
+        running.close().await; // first handlers finish, while requests are still answered
     };
     axum::serve(listener, routes)
         .with_graceful_shutdown(asked_to_stop)
-        .await?; // first no more requests
-    running.close().await; // then the messages that are being handled
+        .await?; // then the last requests
     rmq.close().await;
     println!("ended");
     Ok(())

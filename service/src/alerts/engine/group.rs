@@ -29,6 +29,16 @@ pub(super) enum Subject {
     Overflow,
 }
 
+/// The group of the failures with this fingerprint in a queue.
+pub(crate) fn failure_id(queue: &str, fingerprint: &str) -> String {
+    let name = |text| sanitize::line(text, sanitize::NAME);
+    Subject::Failure {
+        queue: name(queue),
+        fingerprint: name(fingerprint),
+    }
+    .id()
+}
+
 impl Subject {
     /// The same for the same subject, on every replica.
     pub(super) fn id(&self) -> String {

@@ -13,10 +13,12 @@ use super::{
 use crate::alerts::{Severity, rule::Trigger};
 
 impl Engine {
-    /// After another failure: is there anything to say?
+    /// After another failure: is there anything to say? `was_quiet`: nothing had failed for so long that only parked messages kept its page
+    /// open.
     pub(super) fn consider(
         &mut self,
         group: &mut Group,
+        was_quiet: bool,
         now: Timestamp,
         notices: &mut Vec<Notice>,
     ) {
@@ -38,6 +40,11 @@ impl Engine {
             return self.open(group, trigger, now, notices);
         };
         let is_held = page.due.is_some();
+        let is_again = was_quiet && !is_held;
+        if is_again {
+            page.rate_told = false;
+            page.growth = after(now, self.settings.growing_after);
+        }
         if !is_held && self.is_silenced(group, now) {
             // What is not told now is no less news after the silence.
             page.unsaid = page.unsaid.max(Some(group.severity));
@@ -59,7 +66,9 @@ impl Engine {
                 notices.push(notice);
             }
         } else if !is_held {
-            let trigger = if is_fast && !page.rate_told {
+            let trigger = if is_again && triggers.has(Trigger::Again) {
+                Some(Trigger::Again)
+            } else if is_fast && !page.rate_told {
                 Some(Trigger::Rate)
             } else if now >= page.growth && triggers.has(Trigger::Growing) {
                 Some(Trigger::Growing)

@@ -18,10 +18,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
+pub(crate) use self::group::failure_id;
 pub use self::notice::{Kind, Notice};
 pub(super) use self::settings::{Settings, Triggers};
 use self::{
@@ -34,6 +35,7 @@ use super::{
     report::{Ailment, Death, Entry, Example, Report, Request},
     rule::Trigger,
 };
+use crate::TroubleState;
 
 /// Reports are known again for so long, and of so many replicas.
 const REPLICAS: usize = 200;
@@ -53,6 +55,8 @@ pub(super) enum Input {
     Told(Report),
     /// Time passes.
     Tick,
+    /// Those of [`Engine::quiet_queues`] for which nothing is parked.
+    NothingParked(BTreeSet<String>),
     /// A channel has taken a notice, or given it up.
     Delivered { number: u64, channel: String },
 }
@@ -140,6 +144,7 @@ impl Engine {
         match input {
             Input::Told(report) => self.told(report, now, &mut notices),
             Input::Tick => self.tick(now, &mut notices),
+            Input::NothingParked(queues) => self.nothing_parked(&queues, now, &mut notices),
             Input::Delivered { number, channel } => self.delivered(number, &channel),
         }
         for notice in &mut notices {
@@ -234,7 +239,8 @@ impl Engine {
             fingerprint: death.fingerprint,
         };
         let (id, mut group) = self.take(subject, &death.rule, death.severity, now);
-        if since(now, group.last) >= self.settings.quiet {
+        let was_quiet = since(now, group.last) >= self.settings.quiet;
+        if was_quiet {
             group.streak = at;
         }
         group.last = group.last.max(at);
@@ -243,7 +249,7 @@ impl Engine {
         group.rule = death.rule;
         group.severity = death.severity;
         group.example = death.example;
-        self.consider(&mut group, now, notices);
+        self.consider(&mut group, was_quiet, now, notices);
         self.state.groups.insert(id, group);
     }
 
@@ -253,7 +259,15 @@ impl Engine {
             queue: ailment.queue,
             kind: ailment.kind.clone(),
         };
-        if ailment.resolved {
+        if ailment.state == TroubleState::Lasting {
+            if let Some(group) = self.state.groups.get_mut(&subject.id())
+                && group.page.is_some()
+            {
+                group.last = now;
+            }
+            return;
+        }
+        if ailment.state == TroubleState::Over {
             // That of a queue nobody was worried about is no news.
             let id = subject.id();
             if let Some(mut group) = self.state.groups.remove(&id) {
@@ -305,12 +319,7 @@ impl Engine {
                 }
             }
             Request::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
-            Request::Resolve(id) => {
-                if let Some(mut group) = self.state.groups.remove(&id) {
-                    self.resolve(&mut group, now, notices);
-                    self.state.groups.insert(id, group);
-                }
-            }
+            Request::Resolve(id) => self.resolve_by_id(id, now, notices),
         }
     }
 
@@ -323,10 +332,12 @@ impl Engine {
             let quiet = since(now, group.last);
             if let Some(mut page) = group.page.take() {
                 self.tell(&group, &mut page, now, notices);
-                let is_over = match group.subject.is_trouble() {
+                let is_over = match group.subject {
                     // The watch says it again and again; when it does not, nobody watches any more.
-                    true => page.ended || quiet >= FORGOTTEN_TROUBLE,
-                    false => quiet >= self.settings.quiet,
+                    Subject::Trouble { .. } => page.ended || quiet >= FORGOTTEN_TROUBLE,
+                    // While its messages are parked, it is not over.
+                    Subject::Failure { .. } => false,
+                    Subject::Overflow => quiet >= self.settings.quiet,
                 };
                 let is_held = page.due.is_some();
                 let silenced = self.is_silenced(&group, now);
@@ -345,6 +356,48 @@ impl Engine {
         let silences = self.state.silences.len();
         self.state.silences.retain(|silence| silence.until > now);
         self.counted |= silences != self.state.silences.len();
+    }
+
+    /// The queues whose incidents are over when nothing is parked for them: nothing failed for a while.
+    pub(super) fn quiet_queues(&self, now: Timestamp) -> BTreeSet<String> {
+        let groups = self.state.groups.values();
+        let quiet = groups.filter(|group| self.is_quiet(group, now));
+        quiet
+            .map(|group| group.subject.queue().to_owned())
+            .collect()
+    }
+
+    fn is_quiet(&self, group: &Group, now: Timestamp) -> bool {
+        let Some(page) = &group.page else {
+            return false;
+        };
+        // What nobody was told yet is told in the morning, even when it is over by then; but not after a silence.
+        let may_end = page.due.is_none() || self.is_silenced(group, now);
+        let is_failure = matches!(group.subject, Subject::Failure { .. });
+        is_failure && may_end && since(now, group.last) >= self.settings.quiet
+    }
+
+    fn nothing_parked(
+        &mut self,
+        queues: &BTreeSet<String>,
+        now: Timestamp,
+        notices: &mut Vec<Notice>,
+    ) {
+        let groups = self.state.groups.iter();
+        let over = groups.filter(|(_, group)| {
+            queues.contains(group.subject.queue()) && self.is_quiet(group, now)
+        });
+        let over: Vec<String> = over.map(|(id, _)| id.clone()).collect();
+        for id in over {
+            self.resolve_by_id(id, now, notices);
+        }
+    }
+
+    fn resolve_by_id(&mut self, id: String, now: Timestamp, notices: &mut Vec<Notice>) {
+        if let Some(mut group) = self.state.groups.remove(&id) {
+            self.resolve(&mut group, now, notices);
+            self.state.groups.insert(id, group);
+        }
     }
 
     fn delivered(&mut self, number: u64, channel: &str) {

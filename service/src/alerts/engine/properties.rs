@@ -12,7 +12,9 @@ use super::{
 #[derive(Clone, Debug)]
 enum Step {
     Died(usize, usize),
-    Troubled(bool),
+    Troubled(TroubleState),
+    /// Nothing is parked.
+    NothingParked,
     Silence(u64),
     Lift,
     Resolve(usize),
@@ -22,12 +24,18 @@ enum Step {
 }
 
 const RULES: [&str; 5] = ["wake", "morning", "count", "rate", "growing"];
+const STATES: [TroubleState; 3] = [
+    TroubleState::Begun,
+    TroubleState::Lasting,
+    TroubleState::Over,
+];
 const PRINTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (0..RULES.len(), 0..PRINTS.len()).prop_map(|(rule, print)| Step::Died(rule, print)),
-        2 => any::<bool>().prop_map(Step::Troubled),
+        2 => (0..STATES.len()).prop_map(|state| Step::Troubled(STATES[state])),
+        2 => Just(Step::NothingParked),
         1 => (1_u64..5_000).prop_map(Step::Silence),
         1 => Just(Step::Lift),
         1 => (0..PRINTS.len()).prop_map(Step::Resolve),
@@ -42,12 +50,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn input(step: &Step, number: usize, now: Timestamp) -> Input {
     let entry = match step {
         Step::Died(rule, print) => death(RULES[*rule], PRINTS[*print], now),
-        Step::Troubled(resolved) => Entry::Troubled(Ailment {
+        Step::Troubled(state) => Entry::Troubled(Ailment {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
             kind: "no_consumer".to_owned(),
             text: String::new(),
-            resolved: *resolved,
+            state: *state,
             rule: "morning".to_owned(),
             severity: Severity::Morning,
         }),
@@ -65,6 +73,7 @@ fn input(step: &Step, number: usize, now: Timestamp) -> Input {
             };
             Entry::Asked(Request::Resolve(subject.id()))
         }
+        Step::NothingParked => return Input::NothingParked(["orders".to_owned()].into()),
         Step::Tick | Step::Time(_) => return Input::Tick,
     };
     Input::Told(Report {
@@ -123,7 +132,10 @@ proptest! {
         // Left alone, everything is over in the end: the office is open within a week, and no silence is longer.
         for _ in 0..9 * 24 {
             now = after(now, Duration::from_secs(3_600));
-            for notice in engine.on(Input::Tick, now) {
+            let parked = Input::NothingParked(["orders".to_owned()].into());
+            let mut notices = engine.on(Input::Tick, now);
+            notices.extend(engine.on(parked, now));
+            for notice in notices {
                 match notice.kind {
                     Kind::Opened => { open.insert(notice.group, notice.page); }
                     _ => { open.remove(&notice.group); }

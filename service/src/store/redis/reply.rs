@@ -128,16 +128,17 @@ impl Reply {
         }
     }
 
-    pub(super) fn counts(self) -> Result<Vec<(Line, u64)>> {
+    /// How many messages there are, and how many of them wait for each line. Without a line that has lost its name.
+    pub(super) fn counts(self) -> Result<(u64, Vec<(Line, u64)>)> {
         let mut items = self.items()?;
+        let total = items.next()?;
         let mut counts = Vec::new();
         while !items.is_empty() {
             let (key, count): (String, u64) = (items.next()?, items.next()?);
-            let line = Line::from_key(&key).ok_or_else(|| failure::unexpected(&items.address))?;
-            counts.push((line, count));
+            counts.extend(Line::from_key(&key).map(|line| (line, count)));
         }
         counts.sort();
-        Ok(counts)
+        Ok((total, counts))
     }
 }
 

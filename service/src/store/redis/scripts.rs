@@ -34,6 +34,7 @@ script!(CANCEL, "scripts/cancel.lua", WRITES, NOW, DROP);
 script!(LIST, "scripts/list.lua", READS, NOW, DESCRIBE);
 script!(FIND, "scripts/find.lua", READS, NOW, DESCRIBE);
 script!(COUNT, "scripts/count.lua", READS);
+script!(RECOUNT, "scripts/recount.lua", WRITES);
 
 /// Does nothing, and is refused exactly when [`KEEP`] is: without room, on a replica, after an error of the disk.
 pub(super) static PROBE: Script = LazyLock::new(|| format!("{STORES}return 1"));

@@ -15,12 +15,16 @@ const MOST: usize = 10_000;
 pub(in super::super) enum Work {
     /// Parked messages with these marks go back to their queue.
     Replay(Vec<String>),
-    /// Parked messages with these marks are dropped for good.
+    /// Parked messages with these marks are dropped, and kept for a while.
     Drop(Vec<String>),
+    /// Dropped messages with these marks are parked again.
+    Restore(Vec<String>),
     /// Waiting messages with these marks are parked.
     Cancel(Vec<String>),
     /// Nothing is told of a group for a while.
     Silence(Silence),
+    /// The incident of a group is over: its id, and the fingerprint of its failures.
+    Close { group: String, fingerprint: String },
     /// Looks through the parking queue, so that the history knows what is in it.
     Look,
     /// Looks for a text in the decoded bodies.
@@ -33,8 +37,10 @@ impl Work {
         match self {
             Self::Replay(_) => "replay",
             Self::Drop(_) => "drop",
+            Self::Restore(_) => "restore",
             Self::Cancel(_) => "cancel",
             Self::Silence(_) => "silence",
+            Self::Close { .. } => "close",
             Self::Look => "look",
             Self::Search(_) => "search",
         }
@@ -51,8 +57,11 @@ impl Work {
     /// How many messages it is about, where that is known.
     pub(in super::super) fn count(&self) -> usize {
         match self {
-            Self::Replay(marks) | Self::Drop(marks) | Self::Cancel(marks) => marks.len(),
-            Self::Silence(_) | Self::Look | Self::Search(_) => 0,
+            Self::Replay(marks)
+            | Self::Drop(marks)
+            | Self::Restore(marks)
+            | Self::Cancel(marks) => marks.len(),
+            Self::Silence(_) | Self::Close { .. } | Self::Look | Self::Search(_) => 0,
         }
     }
 }

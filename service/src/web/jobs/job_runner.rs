@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, terminal_escape};
+use retryrmq::{
+    Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, dropped_queue, parking_queue,
+    terminal_escape,
+};
 
 use tokio::sync::watch;
 
@@ -34,6 +37,7 @@ const MOST_PASSES: u32 = 7;
 const EVENTS: usize = 200;
 /// The result of a message that a walk to its end did not find.
 const NOT_THERE: &str = "it is not there, or somebody else holds it: nothing was done";
+const NOT_KEPT: &str = "it is not kept any more, or somebody else holds it: nothing was done";
 const NOT_WAITING: &str = "it does not wait any more: it came back, or somebody else holds it";
 
 pub(super) struct Walk<'a> {
@@ -63,6 +67,10 @@ impl Walk<'_> {
                 let ended = self.settle(Deed::Dropped, marks).await;
                 self.tell_rest(marks, ended, NOT_THERE)
             }
+            Work::Restore(marks) => {
+                let ended = self.settle(Deed::Restored, marks).await;
+                self.tell_rest(marks, ended, NOT_KEPT)
+            }
             Work::Cancel(marks) => {
                 let ended = self.cancel(marks).await;
                 self.tell_rest(marks, ended, NOT_WAITING)?;
@@ -82,6 +90,21 @@ impl Walk<'_> {
                 self.write(&[event]).await?;
                 self.job.note(
                     "Nothing is told of this group until then. What fails is counted all the same.",
+                );
+                Ok(())
+            }
+            Work::Close { group, fingerprint } => {
+                let event = Event {
+                    event: Deed::Closed,
+                    queue: self.job.queue.clone(),
+                    fingerprint: Some(fingerprint.clone()).filter(|print| !print.is_empty()),
+                    ..self.begun()
+                };
+                self.running.close_incident(group)?;
+                self.write(&[event]).await?;
+                self.job.note(
+                    "People are told that the incident is resolved, if it is open. Nothing was done with its messages. The next failure of this kind \
+                     opens another one.",
                 );
                 Ok(())
             }
@@ -114,14 +137,21 @@ impl Walk<'_> {
         self.history.write(self.client, events).await
     }
 
-    /// Replays or drops.
+    /// Replays, drops, or parks again what was dropped.
     async fn settle(&self, deed: Deed, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
-        let parked = self.client.parked(&self.job.queue);
+        let mut parked = self.client.parked(&self.job.queue);
+        if deed == Deed::Restored {
+            parked = parked.dropped();
+        }
         let mut browse = parked.browse().await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         let walked = async {
+            if deed == Deed::Dropped {
+                let keep = self.book.page().keep_dropped.0;
+                parked.make_dropped(keep).await.map_err(sentence)?;
+            }
             let mut wave: Vec<Record> = Vec::new();
             while !left.is_empty()
                 && let Some(record) = browse.next().await.map_err(sentence)?
@@ -159,24 +189,40 @@ impl Walk<'_> {
             }
             event.by(&self.job.who, &self.job.id)
         };
+        let answers = match deed {
+            Deed::Replayed => {
+                let copies: Vec<_> = records.iter().map(Resend::of).collect();
+                browse.send(&copies).await
+            }
+            Deed::Restored => browse.copy_to(&records, &parking_queue(queue)).await,
+            _ => {
+                let kept_in = dropped_queue(queue);
+                browse.copy_to(&records, &kept_in).await
+            }
+        };
+        let stays = match deed {
+            Deed::Restored => "still among the dropped messages",
+            _ => "still parked",
+        };
         let mut sent = Vec::new();
-        if deed == Deed::Replayed {
-            let copies: Vec<_> = records.iter().map(Resend::of).collect();
-            let answers = browse.send(&copies).await;
-            for (record, answer) in records.into_iter().zip(answers) {
-                match answer {
-                    Ok(()) => sent.push(record),
-                    Err(why) => self.tell_of(&record, Err(&format!("still parked: {why}"))),
+        for (record, answer) in records.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => sent.push(record),
+                Err(why) => {
+                    let hint = match deed {
+                        Deed::Dropped => "; `retryrmq parked drop --for-good` keeps no copy",
+                        _ => "",
+                    };
+                    self.tell_of(&record, Err(&format!("{stays}: {why}{hint}")));
                 }
             }
-        } else {
-            sent = records;
         }
         let events: Vec<_> = sent.iter().map(event).collect();
         if let Err(why) = self.write(&events).await {
             let text = match deed {
                 Deed::Replayed => format!("replayed, and parked as well: {why}"),
-                _ => format!("still parked: {why}"),
+                Deed::Restored => format!("parked again, and {stays} as well: {why}"),
+                _ => format!("{stays}, and kept among the dropped messages as well: {why}"),
             };
             sent.iter()
                 .for_each(|record| self.tell_of(record, Err(&text)));
@@ -185,13 +231,14 @@ impl Walk<'_> {
         for record in &sent {
             let said = match deed {
                 Deed::Replayed => format!("replayed to {}", terminal_escape::line(&record.home)),
+                Deed::Restored => "parked again".to_owned(),
                 _ => "dropped".to_owned(),
             };
             match browse.drop(record).await {
                 Ok(()) => self.tell_of(record, Ok(&said)),
                 Err(why) => self.tell_of(
                     record,
-                    Err(&format!("{said}, and may be parked as well: {why}")),
+                    Err(&format!("{said}, and may be {stays} as well: {why}")),
                 ),
             }
         }

@@ -55,6 +55,8 @@ struct Confirm {
     marks: String,
     count: usize,
     is_count_typed: bool,
+    /// How long a new queue keeps what is dropped.
+    keep_dropped: String,
     rows: Vec<Row>,
     /// What operators noted about the group.
     note: Option<String>,
@@ -125,6 +127,7 @@ pub(in super::super) async fn confirm(
         fingerprint: fingerprint.to_owned(),
         rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
         count: meant.len(),
+        keep_dropped: visit.book.page().keep_dropped.to_string(),
         is_count_typed: is_count_typed(&work, meant.len()),
         marks: meant.join(","),
     })
@@ -153,7 +156,7 @@ pub(in super::super) async fn begin(
     {
         let count = marks.len();
         let why = format!(
-            "Nothing was dropped: to drop {count} messages for good, type {count}. Go back, and do it once more."
+            "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
         );
         return visit.refuse(StatusCode::BAD_REQUEST, &why);
     }
@@ -189,11 +192,19 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
     match first(pairs, "work") {
         "replay" => named(Work::Replay),
         "drop" => named(Work::Drop),
+        "restore" => named(Work::Restore),
         "cancel" => named(Work::Cancel),
         "look" => Ok(Work::Look),
         "search" => match first(pairs, "text").trim() {
             text if (3..=200).contains(&text.len()) => Ok(Work::Search(text.to_owned())),
             _ => Err("What is looked for must have 3 to 200 bytes.".to_owned()),
+        },
+        "close" => match first(pairs, "group") {
+            group if group.len() == 16 => Ok(Work::Close {
+                group: group.to_owned(),
+                fingerprint: first(pairs, "fingerprint").chars().take(100).collect(),
+            }),
+            _ => Err("The form names no incident.".to_owned()),
         },
         "silence" if is_first => Ok(Work::Silence(Silence::default())),
         "silence" => {
@@ -288,6 +299,8 @@ struct One {
     outcomes: Vec<OutcomeRow>,
     rest: usize,
     is_search: bool,
+    /// The marks of what it dropped, for the form that parks these again.
+    dropped: String,
     /// It ran in another service, or before a restart: only the history tells of it.
     is_of_history: bool,
 }
@@ -330,8 +343,12 @@ pub(in super::super) async fn job(
         terminal_escape::line(&job.queue)
     ));
     frame.refresh = state.ended.is_none().then_some(1);
+    let done = state.outcomes.iter().filter(|outcome| outcome.went_well);
+    let dropped = done.filter(|_| job.word == "drop" && state.ended.is_some());
+    let dropped: Vec<_> = dropped.map(|outcome| outcome.mark.as_str()).collect();
     visit.show(&One {
         frame,
+        dropped: dropped.join(","),
         job: JobRow::of(&job, &state, now),
         rest: state.told.saturating_sub(RESULTS),
         outcomes: state
@@ -352,7 +369,7 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
     let deeds = page
         .history
         .index()
-        .deeds(|deed| deed.job.as_deref() == Some(id), RESULTS);
+        .deeds(|deed| deed.job.as_deref() == Some(id), usize::MAX);
     let Some(last) = deeds.first() else {
         return visit.refuse(
             StatusCode::NOT_FOUND,
@@ -361,6 +378,7 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
     };
     let outcomes: Vec<_> = deeds
         .iter()
+        .take(RESULTS)
         .map(|deed| {
             OutcomeRow::of(&Outcome {
                 mark: Event::text(&deed.mark).to_owned(),
@@ -369,14 +387,18 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
                 text: match deed.event {
                     Deed::Replayed => format!("replayed to {}", Event::text(&deed.to)),
                     Deed::Dropped => "dropped".to_owned(),
+                    Deed::Restored => "parked again".to_owned(),
                     Deed::Cancelled => "taken out and parked".to_owned(),
                     _ => "done".to_owned(),
                 },
             })
         })
         .collect();
-    let count = outcomes.len();
+    let count = deeds.len();
+    let dropped = deeds.iter().filter(|deed| deed.event == Deed::Dropped);
+    let dropped: Vec<_> = dropped.map(|deed| Event::text(&deed.mark)).collect();
     visit.show(&One {
+        dropped: dropped.join(","),
         frame: visit.frame(format!("Job in {}", terminal_escape::line(&last.queue))),
         job: JobRow {
             id: id.to_owned(),
@@ -391,8 +413,8 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
         },
         notes: Vec::new(),
         fault: None,
+        rest: count - outcomes.len(),
         outcomes,
-        rest: 0,
         is_search: false,
         is_of_history: true,
     })

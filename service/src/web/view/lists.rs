@@ -1,6 +1,10 @@
-//! Lists: queues, groups, messages, what waits. Drawn from the history alone.
+//! Lists: queues, groups, messages, what waits. Drawn from the history, but for how many messages are parked: that the broker says.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use askama::Template;
 use axum::{
@@ -9,7 +13,7 @@ use axum::{
     response::Response,
 };
 use jiff::Timestamp;
-use retryrmq::terminal_escape;
+use retryrmq::{Client, parking_queue, terminal_escape};
 use retryrmq_operator::note::Notes;
 
 use super::{
@@ -23,6 +27,7 @@ use super::{
     Row,
 };
 use crate::{
+    alerts::failure_id,
     history::{Event, Group, Line as QueueLine},
     store::{Line, Page as Part, Store},
 };
@@ -34,19 +39,71 @@ const MOST: usize = 200;
 #[template(path = "queues.html")]
 struct Queues {
     frame: Frame,
-    lines: Vec<QueueLine>,
+    rows: Vec<QueueRow>,
     plot: Plot,
     is_on: bool,
+    /// Every queue with parked messages is listed.
+    sees_all: bool,
+}
+
+/// A queue in a list.
+struct QueueRow {
+    line: QueueLine,
+    parked: Depth,
+}
+
+/// How many messages are parked.
+#[derive(Clone, Copy, Default)]
+struct Depth {
+    /// As the broker says, if it does.
+    broker: Option<u64>,
+    /// Those that the history knows by name.
+    history: u64,
+}
+
+impl Depth {
+    fn count(self) -> u64 {
+        self.broker.unwrap_or(self.history)
+    }
+
+    fn differs(self) -> bool {
+        self.broker.is_some_and(|broker| broker != self.history)
+    }
 }
 
 pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> Response {
     let now = Timestamp::now();
     let index = page.history.index();
+    let mut lines = index.queues(now);
+    let watched = page.running.parked();
+    let known: HashSet<String> = lines.iter().map(|line| line.name.clone()).collect();
+    let others = watched.iter().flatten().filter(|(_, count)| **count > 0);
+    let others = others.map(|(name, _)| name);
+    lines.extend(
+        others
+            .filter(|name| !known.contains(*name))
+            .map(|name| QueueLine {
+                name: name.clone(),
+                ..QueueLine::default()
+            }),
+    );
+    let names = lines.iter().map(|line| line.name.as_str());
+    let depths = page.depths.parked(client(&page, &visit), names).await;
+    let row = |line: QueueLine| {
+        let known = || watched.as_ref()?.get(&line.name).copied();
+        let broker = depths.get(&line.name).copied().or_else(known);
+        let history = line.parked as u64;
+        let parked = Depth { broker, history };
+        QueueRow { line, parked }
+    };
+    let mut rows: Vec<QueueRow> = lines.into_iter().map(row).collect();
+    rows.sort_by_key(|row| Reverse(row.parked.count()));
     visit.show(&Queues {
         frame: visit.frame("Queues"),
-        lines: index.queues(now),
+        rows,
         plot: Plot::of(&index.hours(None, now), now),
         is_on: page.history.is_on(),
+        sees_all: watched.is_some(),
     })
 }
 
@@ -59,6 +116,8 @@ struct GroupRow {
     silence: Option<String>,
     /// What operators noted.
     note: Option<String>,
+    /// The id of its incident.
+    incident: String,
 }
 
 impl GroupRow {
@@ -88,6 +147,7 @@ impl GroupRow {
             last: Moment::of(group.last, now),
             silence,
             note: notes.about(&group.fingerprint).map(sentence),
+            incident: failure_id(queue, &group.fingerprint),
             group,
         }
     }
@@ -95,9 +155,21 @@ impl GroupRow {
 
 /// What is known of the notes already, where another site asks: they stand in a queue.
 async fn notes(page: &Page, visit: &Visit, queue: &str) -> Arc<Notes> {
+    page.notebook.about(client(page, visit), queue).await
+}
+
+/// Another site does not make the service ask the broker.
+fn client(page: &Page, visit: &Visit) -> Option<Client> {
     let client = page.health.client();
-    let client = client.filter(|_| !visit.door.is_of_another_site());
-    page.notebook.about(client, queue).await
+    client.filter(|_| !visit.door.is_of_another_site())
+}
+
+/// An incident that is open.
+struct IncidentRow {
+    group: String,
+    fingerprint: String,
+    text: String,
+    last: Moment,
 }
 
 #[derive(Template)]
@@ -108,7 +180,8 @@ struct Queue {
     groups: Vec<GroupRow>,
     plot: Plot,
     deeds: Vec<Row>,
-    parked: usize,
+    incidents: Vec<IncidentRow>,
+    parked: Depth,
     waiting: usize,
 }
 
@@ -121,6 +194,14 @@ pub(in super::super) async fn queue(
     let notes = notes(&page, &visit, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
+    let depths = page.depths.parked(client(&page, &visit), [queue.as_str()]);
+    let parked = Depth {
+        broker: depths.await.get(&queue).copied(),
+        history: index.deaths(&queue, None).len() as u64,
+    };
+    let of_queue = [queue.as_str(), &parking_queue(&queue)];
+    let incidents = page.running.incidents().into_iter();
+    let incidents = incidents.filter(|incident| of_queue.contains(&incident.queue.as_str()));
     let groups = index.groups(&queue, now).into_iter();
     let deeds = index.deeds(|deed| deed.queue == queue, 20);
     let waits = index.waits(now);
@@ -131,7 +212,19 @@ pub(in super::super) async fn queue(
             .collect(),
         plot: Plot::of(&index.hours(Some(&queue), now), now),
         deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
-        parked: index.deaths(&queue, None).len(),
+        incidents: incidents
+            .map(|incident| IncidentRow {
+                text: format!(
+                    "{} ({})",
+                    terminal_escape::line(&incident.error),
+                    terminal_escape::line(&incident.reason)
+                ),
+                last: Moment::of(incident.last, now),
+                group: incident.id,
+                fingerprint: incident.fingerprint,
+            })
+            .collect(),
+        parked,
         waiting: waits.iter().filter(|(_, wait)| wait.queue == queue).count(),
         queue,
     })

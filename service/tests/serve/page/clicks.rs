@@ -99,14 +99,14 @@ async fn in_a_real_browser_somebody_replays_with_clicks_and_nothing_is_wider_tha
         depth(&amqp, "orders.parked", 10).await;
         // Nobody drops messages by pressing Enter once more.
         browser.goes_to(&shown[2].1).await;
-        browser.sees("order-4711-3").await;
+        browser.sees("Drop…").await;
         browser.clicks("button[value=drop]").await;
-        browser.sees("Drop for good 10 messages?").await;
+        browser.sees("Drop 10 messages?").await;
         assert_eq!(browser.value("document.activeElement.tagName").await, "BODY");
         for _ in 0..2 {
             browser.enters().await;
         }
-        browser.sees("Drop for good 10 messages?").await;
+        browser.sees("Drop 10 messages?").await;
         browser.clicks("#do").await;
         browser.sees("done").await;
         depth(&amqp, "orders.parked", 0).await;

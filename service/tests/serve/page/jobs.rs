@@ -54,6 +54,22 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
         let (_, page) = ada.does(&form("110001")).await;
         assert!(page.contains(">dropped<"), "{page}");
         depth(&amqp, "orders.parked", 0).await;
+        depth(&amqp, "orders.parked.dropped", 1).await;
+        // It can be undone, once.
+        let undo = [
+            ("word", word.as_str()),
+            ("queue", "orders"),
+            ("work", "restore"),
+            ("marks", &value_of(&page, "marks")),
+        ];
+        let (_, page) = ada.does(&undo).await;
+        assert!(page.contains(">parked again<"), "{page}");
+        depth(&amqp, "orders.parked", 1).await;
+        depth(&amqp, "orders.parked.dropped", 0).await;
+        ada.sees("/queues/orders", &["<b>1</b> parked"]).await;
+        let (_, page) = ada.does(&undo).await;
+        assert!(page.contains("it is not kept any more"), "{page}");
+        depth(&amqp, "orders.parked", 1).await;
         // Each has a result, also where a job comes to none of them.
         let form = [
             ("word", word.as_str()),
@@ -67,6 +83,46 @@ async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
             "nothing was done: the job ended before",
         ];
         ada.sees(&failed, &words).await;
+        assert!(replica.end().await.success());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_page_counts_what_is_parked_in_the_broker_and_lists_queues_that_the_history_does_not_know()
+ {
+    on_brokers(|broker| async move {
+        let vhost = broker.vhost().await;
+        let amqp = vhost.connect().await;
+        for (queue, count) in [("orders.parked", 3), ("bills.parked", 2)] {
+            amqp.declare(queue, QueueType::Quorum).await;
+            for _ in 0..count {
+                amqp.publish_with(queue, "a body", id("strange")).await;
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[defaults]\nrejected = \"park\"\n[orphans]\nevery = \"1s\"\n";
+        let file = policy(&people(folder.path(), text));
+        let management = ["--management", broker.management().url()];
+        let replica = Replica::start_at(vhost.url(), Some(file.path()), &management).await;
+        declare(&amqp, "orders", QueueType::Quorum, true).await;
+        let native = Native::start(&vhost, "orders", |_| false).await;
+        amqp.publish_with("orders", "a body", id("one")).await;
+        depth(&amqp, "orders.parked", 4).await;
+        drop(native);
+        let mut rea = Visitor::with_token(&replica, "rea-0123456789abcdef").await;
+        let words = ["<b>4</b> parked in the broker, the history knows <b>1</b>"];
+        rea.sees("/queues/orders", &words).await;
+        rea.sees(
+            "/queues/bills",
+            &[
+                "<b>2</b> parked in the broker",
+                "The broker and the history differ",
+            ],
+        )
+        .await;
+        rea.sees("/", &[">bills</a>", ">1 known</small>", ">0 known</small>"])
+            .await;
         assert!(replica.end().await.success());
     })
     .await;

@@ -87,7 +87,8 @@ async fn looked_at(
     let amqp = vhost.connect().await;
     amqp.declare("work", work).await;
     for queue in ["looked at", "left alone"] {
-        amqp.declare_with(queue, waiting, wait_queue(waiting, 3_000, "work"))
+        // Long enough for a look on a busy machine.
+        amqp.declare_with(queue, waiting, wait_queue(waiting, 10_000, "work"))
             .await;
     }
     for body in ["0", "1", "2"] {

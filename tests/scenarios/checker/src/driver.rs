@@ -1,5 +1,6 @@
 //! A driver's process: started with one order, read line by line, stopped by SIGTERM.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::{ExitStatus, Stdio};
 use std::str::FromStr;
@@ -178,6 +179,18 @@ pub struct Described {
     pub command: DriverCommand,
     /// The steps, options and other words it knows.
     pub can: Vec<String>,
+    /// Scenarios that are not for it, by name or pattern, and why.
+    pub cannot: BTreeMap<String, String>,
+}
+
+impl Described {
+    /// Why this scenario is not for the driver, beside words that it does not know.
+    #[must_use]
+    pub fn refuses(&self, scenario: &str) -> Option<&str> {
+        let fits = |pattern: &str| wildmatch::WildMatch::new(pattern).matches(scenario);
+        let refused = self.cannot.iter().find(|(pattern, _)| fits(pattern));
+        refused.map(|(_, why)| why.as_str())
+    }
 }
 
 /// A driver that did not say what it can do.
@@ -205,9 +218,10 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
         .map_err(|error| failed(error.to_string()))?;
     let answer = tokio::time::timeout(PATIENCE, driver.hear()).await;
     match answer {
-        Ok(Heard::Line(Line::Driver { can, .. })) => Ok(Described {
+        Ok(Heard::Line(Line::Driver { can, cannot, .. })) => Ok(Described {
             command: command.clone(),
             can,
+            cannot,
         }),
         Ok(Heard::Noise(noise)) => Err(failed(noise)),
         Ok(other) => {
@@ -227,6 +241,19 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_names_what_is_not_for_it_by_patterns() {
+        let command = "rust=driver".parse().unwrap();
+        let cannot = [("strategy-*".to_owned(), "no".to_owned())];
+        let driver = Described {
+            command,
+            can: Vec::new(),
+            cannot: cannot.into(),
+        };
+        assert_eq!(driver.refuses("strategy-native"), Some("no"));
+        assert_eq!(driver.refuses("fail-once"), None);
+    }
 
     #[test]
     fn a_driver_is_a_name_and_a_command() {

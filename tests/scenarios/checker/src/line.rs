@@ -1,5 +1,7 @@
 //! What a driver prints: one JSON object a line on its standard output.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -13,6 +15,9 @@ pub enum Line {
         name: String,
         /// The steps, options and other words it knows.
         can: Vec<String>,
+        /// Scenarios that are not for it, by name or pattern, and why.
+        #[serde(default)]
+        cannot: BTreeMap<String, String>,
     },
     /// It subscribed.
     Ready {},

@@ -190,7 +190,9 @@ async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
         .into_iter()
         .filter(|need| !cell.driver.can.contains(need))
         .collect();
-    let (result, because) = if missing.is_empty() {
+    let (result, because) = if let Some(why) = cell.driver.refuses(&cell.scenario.name) {
+        (Outcome::NotForThisDriver, vec![why.to_owned()])
+    } else if missing.is_empty() {
         // beyond every deadline inside a run there is one around it: a hang of the checker is a result, too
         let limit = cell.scenario.expect.within.0 + Duration::from_secs(300);
         let run = AssertUnwindSafe(run(

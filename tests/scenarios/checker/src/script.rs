@@ -63,6 +63,8 @@ pub struct Options {
     pub rules: Vec<String>,
     pub prefetch: Option<u16>,
     pub concurrency: Option<u16>,
+    pub batch: Option<usize>,
+    pub batch_wait_ms: Option<u64>,
     pub handler_timeout_ms: Option<u64>,
     pub pause: Option<Pause>,
     pub park: Option<bool>,
@@ -215,7 +217,8 @@ mod tests {
             "
 shows: x
 consume:
-  {dlx: true, retry: 'fixed(1s)', strategy: native, rules: ['error=T => fixed(2s)'], prefetch: 3, concurrency: 2, handler_timeout: 2s,
+  {dlx: true, retry: 'fixed(1s)', strategy: native, rules: ['error=T => fixed(2s)'], prefetch: 3, concurrency: 2, batch: 3, batch_wait: 100ms,
+   handler_timeout: 2s,
    pause: {window: 4, share: 0.5, for: 1s}, declare: false, queue_type: quorum, crash_limit: 3, defer_limit: 4, fatal: true}
 publish: [{id: a}]
 handler:
@@ -238,10 +241,12 @@ expect: {messages: {a: {runs: 9, ends: handled}}}
         assert_eq!(
             (
                 play.consume.prefetch,
+                play.consume.batch,
+                play.consume.batch_wait_ms,
                 play.consume.handler_timeout_ms,
                 play.consume.declare
             ),
-            (Some(3), Some(2000), Some(false))
+            (Some(3), Some(3), Some(100), Some(2000), Some(false))
         );
         let script = Script::new(play.handler, play.runs);
         assert_eq!(

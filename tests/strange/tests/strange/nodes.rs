@@ -35,11 +35,12 @@ async fn a_consumer_timeout_of_ten_seconds_small_frames_and_short_heartbeats() {
             "consumer_timeout = 10000",
             "frame_max = 8192",
             "max_message_size = 64",
-            "heartbeat = 1",
         ])
         .sizes(64, 12_000)
         .url("heartbeat=1")
-        .eval("application:set_env(rabbit, channel_tick_interval, 500).")
+        .eval(
+            "application:set_env(rabbit, channel_tick_interval, 500), application:set_env(rabbit, heartbeat, 1).",
+        )
     })
     .await;
 }

@@ -100,6 +100,11 @@ impl Kind {
         }
     }
 
+    /// Whether it may fail at its first attempt with all others of its batch.
+    pub(super) fn may_fail_with_others(self) -> bool {
+        matches!(self, Self::Fine | Self::FailsOnce | Self::FailsAlways)
+    }
+
     /// Whether nothing keeps it from being handled soon.
     fn is_healthy(self) -> bool {
         matches!(self, Self::Fine | Self::FailsOnce)
@@ -215,6 +220,13 @@ impl Books {
             if let Some(page) = self.pages.get_mut(number) {
                 page.hits += 1;
             }
+        }
+    }
+
+    /// It failed only because others of its batch did.
+    pub(super) fn failed_with_others(&mut self, number: u32) {
+        if let Some(page) = self.pages.get_mut(&number) {
+            page.repeated += 1;
         }
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Setting {
     replicas: usize,
     prefetch: u16,
     concurrency: usize,
+    /// The most messages that a handler takes at once; those of a batch end together.
+    batch: usize,
     messages: u32,
     single_active: bool,
     auto_delete: bool,

@@ -43,6 +43,7 @@ fn chosen(seed: u64) -> Setting {
         replicas: random.usize(1..4),
         prefetch: [1, 2, 8, 64][random.usize(..4)],
         concurrency: random.usize(1..6),
+        batch: [1, 1, 1, 2, 5][seed as usize % 5],
         messages: random.u32(1..60),
         single_active: random.u8(..) < 40,
         auto_delete: random.u8(..) < 64,
@@ -126,6 +127,7 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
                 replicas: 1,
                 ..from
             },
+            Setting { batch: 1, ..from },
             Setting {
                 single_active: false,
                 ..from
@@ -518,6 +520,22 @@ fn refused(setting: Setting) -> Setting {
 #[test]
 fn what_is_refused_as_it_is_keeps_nobody_from_running() {
     hold(150, refused);
+}
+
+/// Handlers that take whatever is there, and end all of it at the same instant.
+fn batched(setting: Setting) -> Setting {
+    Setting {
+        batch: [2, 3, 20][setting.messages as usize % 3],
+        prefetch: setting.prefetch.max(8),
+        ..setting
+    }
+}
+
+#[test]
+fn what_ends_together_ends_as_what_ends_alone() {
+    hold(150, batched);
+    hold(50, |setting| batched(handed_over(setting)));
+    hold(50, |setting| batched(paused(setting)));
 }
 
 /// One handler that hangs, and few enough suspects that each gets its time. A single active consumer takes one message at a time.

@@ -97,6 +97,7 @@ impl Scenario {
         let options = [
             ("rules", !consume.rules.is_empty()),
             ("handler_timeout", consume.handler_timeout.is_some()),
+            ("batch", consume.batch.is_some()),
             ("pause", consume.pause.is_some()),
             ("declare", consume.declare.is_some()),
             ("queue_type", consume.queue_type.is_some()),

@@ -145,6 +145,15 @@ pub struct Consume {
     /// How many messages are handled at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u16>,
+    /// How many messages a handler gets at most, as a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
+    /// How long an incomplete list waits.
+    #[serde(
+        rename(serialize = "batch_wait_ms"),
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub batch_wait: Option<Span>,
     /// A handler that takes longer has failed.
     #[serde(
         rename(serialize = "handler_timeout_ms"),
@@ -183,6 +192,8 @@ impl Default for Consume {
             rules: Vec::new(),
             prefetch: None,
             concurrency: None,
+            batch: None,
+            batch_wait: None,
             handler_timeout: None,
             pause: None,
             park: None,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use retryrmq::{
     Consumer, Delivery, Failure, Message, Outcome, ParkReason, Result, Running, Signal,
     Subscription, defer, fatal, park, retry_after,
@@ -26,6 +27,17 @@ impl Consuming {
             let subscription = Arc::new(consumer.subscribe().await?);
             tokio::spawn(pump(Arc::clone(&subscription), script));
             return Ok(Self::Boundary(subscription));
+        }
+        if play.consume.batch.is_some() {
+            let handler = move |batch: Vec<Message>| {
+                let script = Arc::clone(&script);
+                async move {
+                    let played = batch.iter().map(|message| player::play(&script, message));
+                    let acts = join_all(played).await;
+                    acts.into_iter().map(answer).collect::<Vec<_>>()
+                }
+            };
+            return Ok(Self::Handler(consumer.start_batches(handler).await?));
         }
         let handler = move |message: Message| {
             let script = Arc::clone(&script);

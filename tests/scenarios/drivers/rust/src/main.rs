@@ -19,7 +19,7 @@ use crate::handler::Consuming;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// All steps and options that the crate has.
-const CAN: [&str; 24] = [
+const CAN: [&str; 25] = [
     "error",
     "error_type",
     "fatal",
@@ -30,6 +30,7 @@ const CAN: [&str; 24] = [
     "exit",
     "rules",
     "handler_timeout",
+    "batch",
     "pause",
     "declare",
     "queue_type",
@@ -157,6 +158,12 @@ fn with_options(mut consumer: Consumer, options: &Options) -> Result<Consumer, F
     }
     if let Some(concurrency) = options.concurrency {
         consumer = consumer.concurrency(concurrency.into());
+    }
+    if let Some(batch) = options.batch {
+        consumer = consumer.batch(batch);
+    }
+    if let Some(ms) = options.batch_wait_ms {
+        consumer = consumer.batch_wait(Duration::from_millis(ms));
     }
     if let Some(ms) = options.handler_timeout_ms {
         consumer = consumer.handler_timeout(Duration::from_millis(ms));

@@ -14,10 +14,51 @@ use crate::{
     retry::{Failure, Outcome, ParkReason},
 };
 
+impl Running {
+    /// Whether its handler crashes its process.
+    fn kills(&self) -> bool {
+        match self.kind {
+            Kind::Poison => true,
+            Kind::FailsThenKills => self.attempt != 1,
+            Kind::CrashesOnce => self.earlier == 0,
+            _ => false,
+        }
+    }
+}
+
 impl World {
-    /// A handler takes a message.
+    /// A handler takes a message, or several.
     pub(super) fn begin(&mut self, at: usize) -> Result<(), String> {
-        let Some(Delivery { token, message }) = self.replicas[at].inbox.pop_front() else {
+        self.replicas[at].batches += 1;
+        let batch = self.replicas[at].batches;
+        for taken in 0..self.setting.batch {
+            let next = self.replicas[at].inbox.front();
+            let Some(number) = next.map(|next| number(next.message.properties())) else {
+                break;
+            };
+            // It would keep the others for so long as well.
+            let hangs = self.books.kind(number) == Kind::Hangs;
+            if hangs && taken > 0 {
+                break;
+            }
+            self.take(at, batch)?;
+            if hangs {
+                break;
+            }
+        }
+        // A handler ends with the last of its messages.
+        let running = &mut self.replicas[at].running;
+        let of_it = running.iter_mut().filter(|running| running.batch == batch);
+        let of_it: Vec<_> = of_it.collect();
+        let ends_at = of_it.iter().map(|running| running.ends_at).max();
+        for running in of_it {
+            running.ends_at = ends_at.unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: usize, batch: u64) -> Result<(), String> {
+        let Some(Delivery { token, message, .. }) = self.replicas[at].inbox.pop_front() else {
             return Ok(());
         };
         let elsewhere =
@@ -41,6 +82,7 @@ impl World {
         };
         let ends_at = self.now + time;
         self.replicas[at].running.push(Running {
+            batch,
             token,
             number,
             kind,
@@ -52,7 +94,39 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn end(&mut self, at: usize, running: Running) -> Result<(), String> {
+    /// A handler ends: all its messages are settled at the same instant, or none if it crashes.
+    pub(super) fn end_batch(&mut self, at: usize, batch: u64) -> Result<(), String> {
+        let running = &mut self.replicas[at].running;
+        let mut of_it: Vec<_> = running
+            .extract_if(.., |running| running.batch == batch)
+            .collect();
+        if let Some(killer) = of_it.iter().position(Running::kills) {
+            let killer = of_it.swap_remove(killer);
+            self.replicas[at].running.append(&mut of_it);
+            return self.end(at, killer);
+        }
+        let may_fail =
+            |running: &Running| running.attempt == 1 && running.kind.may_fail_with_others();
+        let all_fail = of_it.len() > 1
+            && !self.setting.plain
+            && of_it.iter().all(may_fail)
+            && self.random.u8(0..3) == 0;
+        for running in of_it {
+            if !all_fail {
+                self.end(at, running)?;
+                continue;
+            }
+            if running.kind == Kind::Fine {
+                self.books.failed_with_others(running.number);
+            }
+            let ending = Ending::Settled(Outcome::retry(Failure::new("with others")));
+            let token = running.token;
+            self.tell(at, Input::Ended { token, ending })?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, at: usize, running: Running) -> Result<(), String> {
         let failure = || Failure::new("no");
         let put_off = Outcome::defer(Duration::from_millis(100));
         let outcome = match running.kind {

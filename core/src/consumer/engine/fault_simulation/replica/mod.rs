@@ -11,7 +11,7 @@ mod probe;
 mod wire;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -63,6 +63,8 @@ struct Line {
 }
 
 struct Running {
+    /// Those of one handler have the same.
+    batch: u64,
     token: Token,
     number: u32,
     kind: Kind,
@@ -96,6 +98,8 @@ pub(super) struct Replica {
     with_us: BTreeMap<u64, u32>,
     inbox: VecDeque<Delivery>,
     running: Vec<Running>,
+    /// How many batches its handlers have taken.
+    batches: u64,
     /// Unconfirmed publishes, by their channel and number.
     unconfirmed: BTreeMap<(u16, u64), Unconfirmed>,
     lanes: Lanes,
@@ -142,6 +146,7 @@ impl Replica {
             with_us: BTreeMap::new(),
             inbox: VecDeque::new(),
             running: Vec::new(),
+            batches: 0,
             unconfirmed: BTreeMap::new(),
             lanes: Lanes::default(),
             is_blocked: false,
@@ -190,9 +195,15 @@ impl Replica {
                 choices.push(Choice::Reads(at, side));
             }
         }
-        if !self.inbox.is_empty() && !self.closing && self.running.len() < concurrency {
+        if !self.inbox.is_empty() && !self.closing && self.handlers() < concurrency {
             choices.push(Choice::Begins(at));
         }
+    }
+
+    /// How many handlers run.
+    fn handlers(&self) -> usize {
+        let batches: BTreeSet<_> = self.running.iter().map(|running| running.batch).collect();
+        batches.len()
     }
 
     pub(super) fn wakes_at(&self) -> Option<Duration> {
@@ -301,8 +312,8 @@ impl World {
             .iter()
             .position(|running| running.ends_at <= self.now)
         {
-            let running = self.replicas[at].running.swap_remove(place);
-            self.end(at, running)?;
+            let batch = self.replicas[at].running[place].batch;
+            self.end_batch(at, batch)?;
             if self.replicas[at].engine.is_none() {
                 return Ok(());
             }

@@ -7,7 +7,9 @@ use retryrmq_model::{ConnectionId, Declare, Frame, Method, Publish};
 
 use super::super::World;
 use super::plan::{consumer, declared};
-use crate::topology::{Next, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue};
+use crate::topology::{
+    Next, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+};
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,7 +37,10 @@ impl World {
     fn holds(&mut self, queue: &str) -> Option<bool> {
         let connection = self.broker.connect()?;
         let until = self.now + PATIENCE;
-        let probe = probe_queue(queue, self.random.u64(..));
+        // Whoever uses a name at the same time has arguments of their own, so that others take another one.
+        let first = self.random.u64(..PROBE_QUEUES);
+        let mut names = (first..first + PROBE_QUEUES).map(|number| probe_queue(queue, number));
+        let probe = names.find(|name| self.broker.queue_view(name).is_none())?;
         let arguments = probe_arguments(self.random.u64(..));
         self.broker.send(connection, 1, Method::OpenChannel);
         let declare = Method::Declare(Box::new(declared(&probe, arguments)));

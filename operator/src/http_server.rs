@@ -1,13 +1,14 @@
-//! The HTTP server, and what clients may use of the service's files and memory: whoever reaches `--listen` can connect without a login.
+//! The HTTP server of the service and of `retryrmq consume --listen`, and what its clients may use of the process's files and memory: whoever
+//! reaches it can connect without a login.
 //!
-//! A request is served at once, however many connections wait for the rest of a request: above [`MAX_CONNECTIONS`], a new connection ends
+//! A request is served at once, however many connections wait for the rest of a request: above `MAX_CONNECTIONS`, a new connection ends
 //! the one that has waited longest, of the address with the most connections.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
@@ -18,7 +19,8 @@ use axum::{
     Router,
     body::{Body, Bytes, HttpBody},
     extract::ConnectInfo,
-    http::Request,
+    http::{Request, StatusCode, header::CONTENT_TYPE},
+    routing::get,
 };
 use hyper::{
     body::{Frame, Incoming, SizeHint},
@@ -37,8 +39,6 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::web::network;
-
 /// A quarter of the files that most systems let a process open.
 const MAX_CONNECTIONS: usize = 256;
 /// For the headers of a request, and between two requests.
@@ -52,8 +52,29 @@ const MAX_HEADERS: usize = 64 << 10;
 /// Pause after an error that the next connection would meet as well, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// As Prometheus wants it named.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What probes and Prometheus ask: `/healthz` (the process answers), `/readyz` (503 with the reason of `ready`) and `/metrics`.
+pub fn probes(
+    ready: impl Fn() -> Result<(), String> + Clone + Send + Sync + 'static,
+    metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+) -> Router {
+    let ready = move || async move {
+        match ready() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        }
+    };
+    let metrics = move || async move { ([(CONTENT_TYPE, OPENMETRICS)], metrics()) };
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+}
+
 /// Serves until it is dropped, and ends all connections then.
-pub(crate) async fn serve(listener: TcpListener, router: Router) {
+pub async fn serve(listener: TcpListener, router: Router) {
     let connections = Connections::default();
     let mut tasks = JoinSet::new();
     loop {
@@ -70,6 +91,18 @@ pub(crate) async fn serve(listener: TcpListener, router: Router) {
             }
         }
         while tasks.try_join_next().is_some() {}
+    }
+}
+
+/// Where an address belongs to: an IPv6 client has all addresses of its /64 network.
+#[must_use]
+pub fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & (u128::MAX << 64);
+            Ipv6Addr::from(network).into()
+        }
+        address => address,
     }
 }
 

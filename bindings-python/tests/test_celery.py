@@ -1,0 +1,682 @@
+"""retryrmq.celery: real workers, in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pika
+import pytest
+import retryrmq
+from conftest import PATIENCE, Broker, eventually
+from proxy import Proxy
+
+pytest.importorskip("celery")
+HERE = Path(__file__).parent
+#: Each starts several workers, which takes long.
+thorough = pytest.mark.skipif(os.environ.get("RETRYRMQ_TEST_MATRIX") == "assigned", reason="only in make test-all")
+#: The arguments of a queue that takes nothing.
+FULL = {"x-max-length": 0, "x-overflow": "reject-publish"}
+NOT_YET = "a copy is not stored yet"
+logging.getLogger("pika").setLevel(logging.CRITICAL)
+
+
+class OwnBroker(Broker):
+    """A broker for one test alone, which may kill it."""
+
+    def __init__(self, control: str, version: str) -> None:
+        program = shlex.split(control)[0]
+        self._control = [program, "--instance", f"celery-{uuid.uuid4().hex[:8]}"]
+        self._series = ".".join(version.split(".")[:2])
+        self("start")
+        url, management, *_ = self("url").split()
+        super().__init__(version, url, management)
+
+    def __call__(self, *command: str) -> str:
+        done = subprocess.run([*self._control, *command, self._series], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def purge(self) -> None:
+        subprocess.run([*self._control, "purge"], capture_output=True, check=True)
+
+
+class Stage:
+    """A virtual host with workers in it."""
+
+    def __init__(self, broker: Broker, folder: Path, **settings: Any) -> None:
+        self.broker, self.folder = broker, folder
+        self.vhost = f"celery-{uuid.uuid4().hex[:12]}"
+        broker.api("PUT", f"/vhosts/{self.vhost}", {})
+        broker.api("PUT", f"/permissions/{self.vhost}/guest", {"configure": ".*", "write": ".*", "read": ".*"})
+        self.url = f"amqp://{urlsplit(broker.url).netloc}/{self.vhost}"
+        self.settings = settings
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def environment(self, **settings: Any) -> dict[str, str]:
+        return {
+            **os.environ,
+            "CELERY_BROKER": self.url,
+            "CELERY_LOG": str(self.folder),
+            "CELERY_SETTINGS": json.dumps({**self.settings, **settings}),
+            "PYTHONPATH": str(HERE),
+        }
+
+    def worker(self, *options: str, **settings: Any) -> subprocess.Popen[bytes]:
+        """A worker that consumes."""
+        before = self.look("work")[1]
+        with open(self.folder / "output", "ab") as output:
+            command = [sys.executable, "-m", "celery", "-A", "celery_tasks", "worker", "-c", "2", "--without-mingle"]
+            worker = subprocess.Popen(
+                [*command, "-n", uuid.uuid4().hex, "--without-gossip", "-l", "INFO", *options],
+                env=self.environment(**settings),
+                cwd=HERE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.workers.append(worker)
+        eventually("the worker consumes", lambda: self.look("work")[1] > before or worker.poll() is not None)
+        assert worker.poll() is None, self.output()
+        return worker
+
+    def kill(self) -> None:
+        """SIGKILL to all processes of all workers; returns when the broker knows."""
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
+            worker.wait()
+        self.workers.clear()
+        eventually("the broker knows", lambda: not self.look("work")[1])
+
+    def stop(self, worker: subprocess.Popen[bytes]) -> None:
+        """A warm shutdown."""
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == 0
+        self.workers.remove(worker)
+
+    def run(self, code: str, **settings: Any) -> str:
+        """Runs code of a publisher, which has the application; returns what it prints."""
+        done = subprocess.run(
+            [sys.executable, "-c", f"import datetime, time\nfrom celery_tasks import *\n{code}"],
+            env=self.environment(**settings),
+            cwd=HERE,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def output(self) -> str:
+        path = self.folder / "output"
+        return path.read_text(errors="replace")[-8000:] if path.exists() else ""
+
+    def runs(self, task: str | None = None) -> list[dict[str, Any]]:
+        path = self.folder / "runs"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line for line in lines if task in (None, line["task"])]
+
+    @contextlib.contextmanager
+    def channel(self) -> Iterator[Any]:
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        try:
+            yield connection.channel()
+        finally:
+            if connection.is_open:
+                connection.close()
+
+    def look(self, queue: str) -> tuple[int, int]:
+        """Ready messages and consumers."""
+        try:
+            with self.channel() as channel:
+                method = channel.queue_declare(queue, passive=True).method
+                return method.message_count, method.consumer_count
+        except pika.exceptions.ChannelClosedByBroker:
+            return 0, 0
+
+    def waiting(self) -> dict[str, int]:
+        """How many messages wait in each waiting queue."""
+        names = [queue["name"] for queue in self.broker.api("GET", f"/queues/{self.vhost}?columns=name")]
+        depths = {name: self.look(name)[0] for name in names if ".retry." in name}
+        return {name: depth for name, depth in depths.items() if depth}
+
+    def all_parked(self) -> list[Any]:
+        if not self.exists("work.parked"):
+            return []
+        with retryrmq.connect_blocking(self.url) as client, client.parked("work") as parked:
+            return list(parked)
+
+    def ended(self) -> set[str]:
+        """The tasks `fails` that came to their end: done, or parked."""
+        done = {run["id"] for run in self.runs("fails") if run["retries"] >= run["note"]}
+        return done | {it.message.headers["id"] for it in self.all_parked()}
+
+    def parked(self) -> dict[str, Any]:
+        """The parked messages, by task."""
+        return {it.message.headers.get("task", "?"): it for it in self.all_parked()}
+
+    def exists(self, queue: str) -> bool:
+        return any(it["name"] == queue for it in self.broker.api("GET", f"/queues/{self.vhost}?columns=name"))
+
+    def parked_in_the_end(self, *tasks: str) -> dict[str, Any]:
+        def all_of_them() -> dict[str, Any] | None:
+            found = self.parked()
+            return found if set(tasks) <= found.keys() else None
+
+        try:
+            return eventually(f"{tasks} are parked", all_of_them) or {}
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.parked().keys()} are; {self.output()}") from None
+
+    def is_empty(self) -> bool:
+        """Whether nothing is ready or waits. Something may run."""
+        return self.look("work")[0] == 0 and not self.waiting()
+
+
+@pytest.fixture
+def stage(every_broker: Broker) -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory() as folder:
+        found = Stage(every_broker, Path(folder))
+        try:
+            yield found
+        finally:
+            found.kill()
+            every_broker.api("DELETE", f"/vhosts/{found.vhost}")
+
+
+def test_tasks_that_finally_fail_are_parked_with_their_traceback(stage: Stage) -> None:
+    worker = stage.worker()
+    stage.run(
+        "auto.delay(); fatal.apply_async((7,), compression='zlib'); rejects.delay(); ignores.delay(); slow.delay(); soft.delay()"
+    )
+    stage.run("app.send_task('unknown', ('a',), {'b': 1})")
+    with stage.channel() as channel:
+        channel.basic_publish("", "work", b"no task", pika.BasicProperties(content_type="application/json"))
+        properties = pika.BasicProperties(
+            content_type="application/json", content_encoding="utf-8", headers={"task": "ok", "id": "1", "lang": "py"}
+        )
+        channel.basic_publish("", "work", b"{", properties)
+    found = stage.parked_in_the_end("auto", "fatal", "rejects", "slow", "soft", "unknown", "ok", "?")
+    assert {task: (it.reason, it.error_type) for task, it in found.items()} == {
+        "auto": ("exhausted", "ValueError"),
+        "fatal": ("fatal", "KeyError"),
+        "rejects": ("requested", "Reject"),
+        "slow": ("fatal", "TimeLimitExceeded"),
+        "soft": ("fatal", "SoftTimeLimitExceeded"),
+        "unknown": ("undecodable", "LookupError"),
+        "ok": ("undecodable", "DecodeError"),
+        "?": ("undecodable", found["?"].error_type),
+    }
+    assert [run["retries"] for run in stage.runs("auto")] == [0, 1, 2]
+    assert [entry.attempt for entry in found["auto"].message.history] == [1, 2, 3]
+    assert found["auto"].message.attempt == 3
+    fatal = found["fatal"]
+    assert 'raise KeyError(f"order {order}")' in fatal.stack and fatal.error == "'order 7'"
+    assert fatal.message.headers["argsrepr"] == "(7,)" and fatal.message.message_id == fatal.message.headers["id"]
+    assert (stage.folder / "watched").read_text() == "fatal\n"
+    assert found["unknown"].message.headers["kwargsrepr"] == "{'b': 1}"
+    assert found["ok"].message.body == b"{"
+    # Celery's own results are what they are without us.
+    states = stage.run(f"print(app.AsyncResult({fatal.message.message_id!r}).state)")
+    assert states.split() == ["FAILURE"]
+    # Its count goes back to the start, and it runs again.
+    with retryrmq.connect_blocking(stage.url) as client, client.parked("work") as parked:
+        for it in parked:
+            if it.message.headers.get("task") in ("auto", "fatal"):
+                parked.replay(it)
+    eventually("it can be read", lambda: len(stage.runs("fatal")) == 2)
+    eventually("it runs again", lambda: [run["retries"] for run in stage.runs("auto")] == [0, 1, 2] * 2)
+    stage.parked_in_the_end("auto")
+    eventually("the original is acknowledged", stage.is_empty)
+    stage.stop(worker)
+    assert stage.is_empty()
+    assert len(stage.runs("ignores")) == 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "queue_type"),
+    [
+        ("prefork", "quorum"),
+        *(
+            pytest.param(pool, queue_type, marks=thorough)
+            for pool, queue_type in (
+                ("prefork", "classic"),
+                ("threads", "quorum"),
+                ("threads", "classic"),
+                ("gevent", "quorum"),
+                ("gevent", "classic"),
+                ("eventlet", "quorum"),
+                ("solo", "quorum"),
+            )
+        ),
+    ],
+)
+def test_a_retry_waits_in_the_broker(stage: Stage, pool: str, queue_type: str) -> None:
+    stage.settings["queue_type"] = queue_type
+    stage.worker("-P", pool)
+    stage.run("fails.delay(1, 5); fatal.delay(1)")
+    assert eventually("it waits", stage.waiting) == {"work.retry.5000": 1}
+    assert len(stage.runs("fails")) == 1
+    stage.parked_in_the_end("fatal")
+    stage.kill()
+    stage.worker("-P", pool)
+    first, second = eventually("it comes back", lambda: len(runs := stage.runs("fails")) == 2 and runs)
+    assert second["retries"] == 1 and second["eta"] is None and second["at"] - first["at"] >= 5
+    eventually("all is done", stage.is_empty)
+
+
+def test_a_countdown_waits_in_the_broker_from_the_start(stage: Stage) -> None:
+    stage.run("""
+ok.apply_async(("countdown",), countdown=2)
+ok.apply_async(("eta",), eta=datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=2))
+ok.apply_async(("a year",), countdown=365 * 86400 - 60)
+ok.apply_async(("two years",), countdown=730 * 86400, expires=900 * 86400)
+ok.apply_async(("past",), eta=datetime.datetime.now() - datetime.timedelta(days=1))
+ok.si("signature").set(countdown=2).apply_async()
+""")
+    eventually("three are due", lambda: stage.look("work")[0] == 4)
+    assert sum(stage.waiting().values()) == 2
+    stage.worker()
+    runs = eventually("they run", lambda: len(found := stage.runs()) == 4 and found)
+    assert sorted((run["note"], run["eta"] is None) for run in runs) == [
+        ("countdown", True),
+        ("eta", True),
+        ("past", False),
+        ("signature", True),
+    ]
+
+
+@thorough
+def test_a_task_with_an_eta_of_another_publisher_is_sent_to_wait(stage: Stage) -> None:
+    stage.worker()
+    stage.run("ok.apply_async((1,), countdown=4)", is_set_up=False)
+    eventually("it waits in the broker", lambda: stage.waiting() == {"work.retry.4000": 1})
+    stage.kill()
+    assert sum(stage.waiting().values()) + stage.look("work")[0] == 1
+    stage.worker()
+    (run,) = eventually("it runs", stage.runs)
+    assert run["eta"] is None
+    eventually("all is done", stage.is_empty)
+
+
+def test_through_a_topic_exchange_a_retry_comes_back_to_its_own_queue(stage: Stage) -> None:
+    stage.settings["exchange_type"] = "topic"
+    stage.worker()
+    with stage.channel() as channel:
+        channel.queue_declare("audit", durable=True)
+        channel.queue_bind("audit", "work", "#")
+    stage.run("fails.delay(2, 0.2); ok.apply_async((1,), countdown=1)")
+    eventually("it is done", lambda: len(stage.runs("fails")) == 3 and stage.runs("ok"))
+    # One of each, and neither a retry nor a copy that waited.
+    assert stage.look("audit")[0] == 2
+
+
+@thorough
+def test_what_is_acknowledged_before_it_runs_is_parked_as_well(stage: Stage) -> None:
+    stage.settings["task_acks_late"] = False
+    worker = stage.worker()
+    stage.run("fatal.delay(1); auto.delay(); dies.delay(); slow.delay()")
+    found = stage.parked_in_the_end("fatal", "auto", "dies", "slow")
+    assert {task: it.reason for task, it in found.items()} == {
+        "fatal": "fatal",
+        "auto": "exhausted",
+        "dies": "fatal",
+        "slow": "fatal",
+    }
+    stage.stop(worker)
+    assert stage.is_empty()
+
+
+@thorough
+def test_a_task_that_kills_its_process_is_parked_in_the_end_with_a_result(stage: Stage) -> None:
+    stage.worker(setup={"crash_limit": 3})
+    said = stage.run("""
+from celery import chord
+in_chord = chord([dies.s(), number.s(1)])(total.s())
+while not (in_chord.parent[0].ready() and in_chord.ready()):
+    time.sleep(0.05)
+print(in_chord.parent[0].state, type(in_chord.parent[0].result).__name__)
+print(in_chord.state, type(in_chord.result).__name__)
+""")
+    assert said.splitlines() == ["FAILURE WorkerLostError", "FAILURE ChordError"]
+    found = stage.parked_in_the_end("dies")
+    assert (found["dies"].reason, found["dies"].error_type) == ("delivery-limit", "WorkerLostError")
+    assert len(stage.runs("dies")) == 3
+    assert (stage.folder / "failures").read_text().splitlines().count("dies WorkerLostError") == 1
+
+
+@thorough
+def test_a_task_that_kills_its_whole_worker_is_parked_in_the_end_with_a_result(stage: Stage) -> None:
+    stage.settings["setup"] = {"crash_limit": 3}
+    stage.run("takes.delay(300)")
+    for crash in range(3):
+        stage.worker()
+        eventually("it runs", lambda crash=crash: len(stage.runs()) == crash + 1)
+        stage.kill()
+    worker = stage.worker()
+    takes = stage.parked_in_the_end("takes")["takes"]
+    assert (takes.reason, takes.error_type) == ("delivery-limit", "WorkerLostError")
+    assert takes.error == "it was delivered 3 times without an end"
+    stage.stop(worker)
+    assert len(stage.runs()) == 3 and stage.is_empty()
+    assert stage.run(f"print(app.AsyncResult({takes.message.message_id!r}).state)").split() == ["FAILURE"]
+    assert (stage.folder / "failures").read_text() == "takes WorkerLostError\n"
+
+
+def test_a_malformed_task_does_not_end_the_worker(stage: Stage) -> None:
+    worker = stage.worker()
+    broken = [
+        ({"task": "ok"}, b"[[], {}, {}]"),
+        *(({"task": "ok", "id": str(n)}, body) for n, body in enumerate((b"[]", b"7", b"null", b"[1, 2, 3]"))),
+        ({"task": ["ok"], "id": "list"}, b"[[], {}, {}]"),
+        ({"task": "ok", "id": "expires", "expires": "never"}, b"[[], {}, {}]"),
+        ({"task": "ok", "id": "eta", "eta": 7}, b"[[], {}, {}]"),
+    ]
+    with stage.channel() as channel:
+        for headers, body in broken:
+            properties = pika.BasicProperties(
+                content_type="application/json", content_encoding="utf-8", headers={"lang": "py", **headers}
+            )
+            channel.basic_publish("", "work", body, properties)
+    stage.run("ok.delay('after')")
+    eventually("it works", lambda: [run["note"] for run in stage.runs("ok")][-1:] == ["after"])
+    # Celery runs `[1, 2, 3]`, which fails.
+    eventually("all are parked", lambda: len(stage.all_parked()) == len(broken))
+    assert {it.reason for it in stage.all_parked()} <= {"undecodable", "fatal"}
+    eventually("they are acknowledged", stage.is_empty)
+    stage.stop(worker)
+    assert stage.is_empty()
+
+
+def test_a_worker_that_ends_gives_back_what_it_has_not_begun(stage: Stage) -> None:
+    worker = stage.worker("-c", "1")
+    stage.run("for n in range(5): takes.delay(1, n)")
+    eventually("one runs", stage.runs)
+    stage.stop(worker)
+    with stage.channel() as channel:
+        left = []
+        while (got := channel.basic_get("work"))[0]:
+            left.append(got[1].headers)
+    assert len(left) + len(stage.runs()) == 5 and left
+    if tuple(map(int, stage.broker.version.split(".")[:2])) >= (4, 3):  # older brokers count every delivery
+        assert not any("x-delivery-count" in headers for headers in left)
+
+
+@thorough
+def test_a_task_that_asks_to_be_requeued_is_no_crash(stage: Stage) -> None:
+    if tuple(map(int, stage.broker.version.split(".")[:2])) < (4, 3):
+        pytest.skip("older brokers count every delivery")
+    stage.worker(setup={"crash_limit": 3})
+    stage.run("requeues.delay(8)")
+    eventually("it ends", lambda: len(stage.runs("requeues")) == 8 and stage.is_empty())
+    assert not stage.all_parked()
+
+
+def test_queues_that_go_with_their_worker_get_no_queues_of_ours(stage: Stage) -> None:
+    stage.settings["has_broadcast"] = True
+    stage.worker()
+    stage.run("""
+fatal.apply_async((1,), queue="news")
+fails.apply_async((1, 1), queue="news")
+ok.apply_async(("news",), countdown=1, queue="news")
+""")
+    eventually("they are done", lambda: len(stage.runs("fails")) == 2 and stage.runs("ok") and stage.runs("fatal"))
+    names = [queue["name"] for queue in stage.broker.api("GET", f"/queues/{stage.vhost}?columns=name")]
+    assert not [name for name in names if ".retry." in name or name.endswith(".parked")]
+
+
+def test_canvas_and_results_are_what_they_are_without_us(stage: Stage) -> None:
+    stage.worker()
+    said = stage.run("""
+from celery import chain, chord, group
+done = chord([number.s(1), number.s(2, fails=2), number.s(3).set(countdown=1)])(total.s())
+print(done.get(timeout=60))
+print(chain(number.si(4, fails=1), total.si([1, 2])).apply_async(countdown=1).get(timeout=60))
+waits = fails.delay(1, 3)
+while waits.state != "RETRY":
+    time.sleep(0.05)
+print(waits.state, repr(waits.result), waits.get(timeout=60), waits.state)
+""")
+    assert said.splitlines() == ["6", "3", "RETRY ValueError('not yet, 1 times') done SUCCESS"]
+
+
+def test_an_original_stays_until_its_copy_is_stored(stage: Stage) -> None:
+    with stage.channel() as channel:
+        channel.queue_declare("work.parked", durable=True, arguments=FULL)
+    stage.worker()
+    stage.run("fatal.delay(1)")
+    eventually("it cannot be parked", lambda: NOT_YET in stage.output())
+    stage.kill()
+    eventually("it comes back", lambda: stage.look("work")[0] == 1)
+    with stage.channel() as channel:
+        channel.queue_delete("work.parked")
+    stage.worker()
+    stage.parked_in_the_end("fatal")
+    eventually("it is acknowledged", stage.is_empty)
+
+
+@pytest.mark.parametrize("acks_late", [True, pytest.param(False, marks=thorough)])
+def test_a_warm_shutdown_waits_for_copies_and_acknowledges_their_originals(stage: Stage, acks_late: bool) -> None:
+    with stage.channel() as channel:
+        channel.queue_declare("work.parked", durable=True, arguments=FULL)
+    worker = stage.worker(task_acks_late=acks_late)
+    stage.run("[fails.delay(9, 30, 0) for _ in range(3)]")
+    eventually("they cannot be parked", lambda: len(stage.runs()) == 3 and NOT_YET in stage.output())
+    worker.send_signal(signal.SIGTERM)
+    eventually("it ends", lambda: "Warm shutdown" in stage.output())
+    with stage.channel() as channel:
+        channel.queue_delete("work.parked")
+    stage.stop(worker)
+    assert stage.look("work.parked")[0] == 3 and stage.look("work")[0] == 0
+
+
+@pytest.mark.parametrize("acks_late", [True, pytest.param(False, marks=thorough)])
+def test_what_is_not_stored_at_the_end_is_not_acknowledged(stage: Stage, acks_late: bool) -> None:
+    with stage.channel() as channel:
+        channel.queue_declare("work.parked", durable=True, arguments=FULL)
+    worker = stage.worker(setup={"drain_timeout": "0.1s"}, task_acks_late=acks_late)
+    stage.run("[fatal.delay(n) for n in range(12)]")
+    ran = 8 if acks_late else 12  # what the worker may take
+    eventually("they cannot be parked", lambda: len(stage.runs()) == ran and NOT_YET in stage.output())
+    stage.stop(worker)
+    assert stage.look("work")[0] == (12 if acks_late else 0)
+    assert (f"{12} tasks that were acknowledged" in stage.output()) is not acks_late
+
+
+@pytest.mark.parametrize("error", [None, ValueError, SystemExit])
+def test_only_an_original_whose_copy_is_stored_is_acknowledged(stage: Stage, error: type[BaseException] | None) -> None:
+    from kombu import Connection
+    from retryrmq.celery._copies import Copies, received
+    from retryrmq.celery._storing import Held, _Storing
+
+    def begin(retrier: Any) -> Any:
+        if error is not None:
+            raise error
+        return retrier.park(received(message), "fatal", ("no", "Error", None))
+
+    with stage.channel() as channel:
+        channel.queue_declare("work", durable=True)
+        channel.basic_publish("", "work", b"{}")
+    with Connection(stage.url) as connection:
+        here = connection.default_channel
+        message = here.message_to_python(eventually("it is there", lambda: here.basic_get("work")))
+        message.delivery_info["queue"], soon = "work", []
+        message.call_soon = soon.append  # a loop that has ended
+        storing, copies = _Storing(), Copies(lambda: stage.url, "", None)
+        storing.add(Held(copies, message, soon.append, begin))
+        storing.drain(PATIENCE, connection.connection_errors)
+        copies.close()
+        assert len(soon) == 1 and message.acknowledged is (error is None)
+    eventually("it comes back", lambda: stage.look("work")[0] == (error is not None))
+    assert len(stage.all_parked()) == (error is None)
+
+
+@thorough
+def test_copies_without_an_original_are_limited(stage: Stage) -> None:
+    with stage.channel() as channel:
+        channel.queue_declare("work.parked", durable=True, arguments=FULL)
+    worker = stage.worker(task_acks_late=False, most_copies=5)
+    stage.run("[fatal.delay(n) for n in range(60)]")
+    eventually("they cannot be parked", lambda: (stage.folder / "output").read_text().count(NOT_YET) >= 20)
+    # Five, those for which the worker waits, and what it had already taken.
+    assert len(stage.runs()) < 40
+    with stage.channel() as channel:
+        channel.queue_delete("work.parked")
+    eventually("all are parked", lambda: stage.look("work.parked")[0] == 60)
+    stage.stop(worker)
+    assert len(stage.runs()) == 60
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_when_workers_are_killed_at_work(stage: Stage) -> None:
+    stage.run("for n in range(60): fails.delay(n % 3, 0.3, 1 if n % 5 == 0 else 5); takes.delay(0.02, n)")
+    for _ in range(4):
+        stage.worker()
+        before = len(stage.runs())
+        eventually("it works", lambda before=before: len(stage.runs()) > before + 20 or len(stage.ended()) == 60)
+        stage.kill()
+    stage.worker()
+    eventually("all is done", lambda: len(stage.ended()) == 60 and stage.is_empty())
+    assert {run["note"] for run in stage.runs("takes")} == set(range(60))
+
+
+@pytest.mark.timeout(300)
+@thorough
+def test_nothing_is_lost_when_connections_are_cut(stage: Stage) -> None:
+    proxy = Proxy(stage.url)
+    stage.run("for n in range(30): fails.delay(n % 3, 0.5, 1 if n % 5 == 0 else 5)")
+    stage.url, url = proxy.url, stage.url
+    worker = stage.worker()
+    stage.url = url
+    for _ in range(3):
+        before = len(stage.runs())
+        eventually("it works", lambda before=before: len(stage.runs()) > before + 5 or len(stage.ended()) == 30)
+        proxy.cut()
+    eventually("all is done", lambda: len(stage.ended()) == 30 and stage.is_empty())
+    stage.stop(worker)
+    proxy.close()
+
+
+@pytest.mark.timeout(300)
+@thorough
+def test_nothing_is_lost_when_the_broker_is_killed() -> None:
+    lines = os.environ.get("RETRYRMQ_TEST_BROKERS", "").strip().splitlines()
+    version, _, _, control, *_ = lines[-1].split("|") if lines else ("", "", "", "")
+    if not control:
+        pytest.skip("this needs a broker that it may kill")
+    broker = OwnBroker(control, version)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            stage = Stage(broker, Path(folder))
+            stage.worker()
+            stage.run("for n in range(40): fails.delay(n % 3, 2, 1 if n % 5 == 0 else 5)")
+            eventually("half of them ran", lambda: len(stage.runs("fails")) >= 20)
+            for _ in range(2):
+                broker("kill")
+                broker("start")
+                before = len(stage.runs())
+                eventually(
+                    "it works again", lambda before=before: len(stage.runs()) > before or len(stage.ended()) == 40
+                )
+
+            eventually("all is done", lambda: len(stage.ended()) == 40)
+            stage.kill()
+    finally:
+        broker.purge()
+
+
+def test_an_older_celery_and_the_first_protocol_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import celery
+    from retryrmq.celery import setup
+
+    app = celery.Celery(broker="amqp://localhost//")
+    assert app.conf.task_protocol == 2  # reads the configuration
+    app.conf.task_protocol = 1
+    with pytest.raises(ValueError, match="`task_protocol` is 1"):
+        setup(app)
+    later = celery.Celery(broker="amqp://localhost//")
+    setup(later)
+    later.conf.task_protocol = 1
+    with pytest.raises(ValueError, match="`task_protocol` is 1"):
+        later.send_task("any")
+    monkeypatch.setattr(celery, "VERSION", (5, 6, 3, "", ""))
+    with pytest.raises(ImportError, match=r"5\.7"):
+        setup(app)
+
+
+def test_options_are_checked_and_a_second_call_replaces_the_first() -> None:
+    from celery import Celery
+    from retryrmq.celery import setup
+
+    app = Celery(broker="amqp://guest:secret@localhost//")
+    for options, word in (
+        ({"crash_limit": 0}, "crash_limit"),
+        ({"park": 1}, "park"),
+        ({"queue_type": "stream"}, "stream"),
+        ({"drain": "1s"}, "drain"),
+        ({"drain_timeout": 1}, "drain_timeout"),
+        ({"url": "http://here"}, "http"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=word):
+            setup(app, **options)  # type: ignore[arg-type]
+    assert not hasattr(app, "retryrmq")
+    setup(app)
+    send = app.send_task
+    setup(app, crash_limit=7)
+    assert app.send_task is send and app.retryrmq.crash_limit == 7
+    app.conf.update(task_default_queue="later")
+    assert app.conf.worker_consumer == "retryrmq.celery:Consumer"
+    assert "secret" not in repr(app.retryrmq)
+
+
+@thorough
+def test_the_configuration_may_come_later_and_another_consumer_is_refused(stage: Stage) -> None:
+    stage.settings["configured_again"] = True
+    stage.worker()
+    stage.run("fatal.delay(1)")
+    stage.parked_in_the_end("fatal")
+    with pytest.raises(AssertionError, match="derive it from retryrmq"):
+        stage.worker(worker_consumer="celery.worker.consumer.consumer:Consumer")
+
+
+@pytest.mark.parametrize(
+    ("broker", "url"),
+    [
+        ("amqp://", "amqp://guest:guest@localhost:5672/%2F"),
+        ("pyamqp://a:b%2F@h:1/v%2Fw", "amqp://a:b%2F@h:1/v%2Fw"),
+        ("amqps://a:b@h//", "amqps://a:b@h:5671/%2F"),
+        ("amqp://one;amqp://two", "amqp://guest:guest@one:5672/%2F"),
+    ],
+)
+def test_the_address_is_that_of_the_application(broker: str, url: str) -> None:
+    from celery import Celery
+    from retryrmq.celery._copies import urls_of
+
+    found = urls_of(Celery(broker=broker))
+    assert found[0] == url and len(found) == broker.count(";") + 1
+
+
+def test_other_brokers_are_refused() -> None:
+    from celery import Celery
+    from retryrmq.celery._copies import urls_of
+
+    with pytest.raises(ValueError, match="RabbitMQ"):
+        urls_of(Celery(broker="memory://"))
+
+
+def test_a_process_that_does_not_ask_for_it_has_no_celery() -> None:
+    code = "import retryrmq, sys; sys.exit('celery' in sys.modules or 'kombu' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
