@@ -18,7 +18,7 @@ pub type Sight = BTreeMap<String, Value>;
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// When all of it must have been seen.
-    #[serde(default = "three_minutes")]
+    #[serde(default = "patience")]
     pub within: Span,
     /// Message by message, by id or pattern. Every message published is named here.
     #[serde(default)]
@@ -42,8 +42,9 @@ pub struct Expect {
     pub restarts: Count,
 }
 
-fn three_minutes() -> Span {
-    Span(Duration::from_secs(180))
+/// A driver that dies is started again up to ten times, which takes minutes where others want the processors as well.
+fn patience() -> Span {
+    Span(Duration::from_secs(600))
 }
 
 /// An event: its name, or its name with fields and what they must be.
