@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
-import signal
 import sys
 from typing import Any
 
-import aio_pika
 import retryrmq
-from faststream import AckPolicy, FastStream
-from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
-from retryrmq.aio_pika import RetryConsumer
-from retryrmq.faststream import CurrentMessage, RetryMiddleware
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 from driver import Hopeless, Script, Tell, say
@@ -63,74 +58,6 @@ OF_FASTSTREAM = {
 }
 
 
-async def play(script: Script, message: retryrmq.Message) -> None:
-    name, run, step = script.begin(message)
-    await asyncio.sleep(step.get("sleep_ms", 0) / 1000)
-    script.end(name, run, step)
-
-
-async def consume_aio_pika(order: dict[str, Any], options: dict[str, Any], prefetch: int, script: Script) -> None:
-    over = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    queue = order["queue"]
-    retries = RetryConsumer(queue, **options)
-    connection = await aio_pika.connect_robust(order["url"])
-    await retries.start(connection)
-    channel = await connection.channel()
-    await channel.set_qos(prefetch)
-    running: set[asyncio.Task[Any]] = set()
-
-    async def handle(raw: aio_pika.abc.AbstractIncomingMessage) -> None:
-        attempt = await retries.begin(raw)
-        if attempt is None:
-            return
-        try:
-            await play(script, attempt.message)
-        except asyncio.CancelledError:
-            attempt.abandon()
-            raise
-        except BaseException as error:
-            await attempt.end(error)
-        else:
-            await attempt.end()
-
-    async def consume(raw: aio_pika.abc.AbstractIncomingMessage) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        running.add(task)
-        try:
-            await handle(raw)
-        finally:
-            running.discard(task)
-
-    source = await channel.get_queue(queue)
-    tag = await source.consume(consume)
-    say("ready")
-    await over.wait()
-    await source.cancel(tag)
-    while running:
-        await asyncio.wait(running)
-    await connection.close()
-
-
-async def consume_faststream(order: dict[str, Any], options: dict[str, Any], prefetch: int, script: Script) -> None:
-    retries = RetryMiddleware(**options)
-    broker = RabbitBroker(
-        order["url"],
-        middlewares=[retries],
-        ack_policy=AckPolicy.MANUAL,
-        default_channel=Channel(prefetch_count=prefetch),
-        graceful_timeout=30,
-        logger=None,  # it writes to standard output
-    )
-
-    @broker.subscriber(RabbitQueue(order["queue"], declare=False))
-    async def handle(message: CurrentMessage) -> None:
-        await play(script, message)
-
-    await FastStream(broker, on_startup=[retries.start], logger=None).run()
-
-
 def consume(order: dict[str, Any], how: str) -> None:
     options = dict(order["consume"])
     # All messages that are unacknowledged run at the same time.
@@ -143,9 +70,15 @@ def consume(order: dict[str, Any], how: str) -> None:
     def told(event: retryrmq.Event) -> None:
         say("event", kind=event.name, **vars(event))
 
-    run = consume_aio_pika if how == "aio-pika" else consume_faststream
+    async def play(message: retryrmq.Message) -> None:
+        name, run, step = script.begin(message)
+        await asyncio.sleep(step.get("sleep_ms", 0) / 1000)
+        script.end(name, run, step)
+
+    # FastStream takes longer to import than most scenarios to run.
+    over = importlib.import_module("over_faststream" if how == "faststream" else "over_aio_pika")
     try:
-        asyncio.run(run(order, {"fatal": fatal, "on_event": told, **options}, prefetch, script))
+        asyncio.run(over.consume(order, {"fatal": fatal, "on_event": told, **options}, prefetch, play))
     except retryrmq.RetryRmqError as error:
         say("refused", code=error.code, message=str(error))
     else:
