@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use retryrmq::{
-    Consumer, ErrorKind, Event, Follows, Limits, ParkReason, Pause, Policy, QueueType, Sentence,
+    Consumer, ErrorKind, Event, NextStep, Limits, ParkReason, Pause, Policy, QueueType, AttemptLogLine,
     Strategy, format_duration,
 };
 
@@ -143,10 +143,10 @@ pub fn events() -> Vec<(&'static str, Vec<&'static str>)> {
 /// The log lines of attempts that were no success: by what follows, the level, and the line of an example.
 #[must_use]
 pub fn lines() -> Vec<(&'static str, &'static str, String)> {
-    Follows::one_of_each()
+    NextStep::one_of_each()
         .into_iter()
         .map(|follows| {
-            let line = Sentence::example(follows).to_string();
+            let line = AttemptLogLine::example(follows).to_string();
             (follows.name(), follows.level(), line)
         })
         .collect()

@@ -20,8 +20,8 @@ pub struct Line {
     pub fields: Option<Vec<(String, String)>>,
 }
 
-impl From<log_buffer::Line> for Line {
-    fn from(line: log_buffer::Line) -> Self {
+impl From<log_buffer::LogLine> for Line {
+    fn from(line: log_buffer::LogLine) -> Self {
         let level = match line.level {
             Level::ERROR => "error",
             Level::WARN => "warn",

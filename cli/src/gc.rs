@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{Client, Policy, Rung, Swept, format_duration, terminal_escape};
+use retryrmq::{Client, Policy, WaitingQueue, DeleteResult, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,7 +82,7 @@ deleted_with_messages (lost says how many).";
 /// A waiting queue, and what is to become of it.
 struct Finding {
     queue: String,
-    rung: Rung,
+    rung: WaitingQueue,
     verdict: Verdict,
 }
 
@@ -196,10 +196,10 @@ async fn sweep(
         {
             let waiting = client.waiting(&finding.queue);
             finding.verdict = match waiting.sweep(&finding.rung, options.seen_empty).await {
-                Ok(Swept::Deleted) => Verdict::Deleted,
-                Ok(Swept::DeletedWith(lost)) => Verdict::Lost(lost),
-                Ok(Swept::Consumed) => Verdict::Consumed,
-                Ok(Swept::Uncertain) => Verdict::Uncertain,
+                Ok(DeleteResult::Deleted) => Verdict::Deleted,
+                Ok(DeleteResult::DeletedWith(lost)) => Verdict::Lost(lost),
+                Ok(DeleteResult::Consumed) => Verdict::Consumed,
+                Ok(DeleteResult::Uncertain) => Verdict::Uncertain,
                 Ok(_) => Verdict::InUse,
                 // What was deleted before it is told first.
                 Err(error) => {

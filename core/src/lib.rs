@@ -29,33 +29,33 @@ pub use consumer::contract;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use consumer::service;
 pub use consumer::{
-    Attempt, Consumer, Decision, Delivery, Failed, FromMessage, IntoOutcome, IntoOutcomes,
-    InvalidBody, Json, Judge, Message, Messages, Pause, Retrier, Running, Signal, Simulation, Step,
+    Attempt, Consumer, Decision, Delivery, FailedMessage, FromMessage, IntoOutcome, IntoOutcomes,
+    InvalidBody, Json, ErrorClassifier, Message, Messages, Pause, Retrier, RunningConsumer, Signal, Simulation, Step,
     Subscription, Token, Trial, defer, extract, fatal, park, retry_after, undecodable,
 };
 #[doc(hidden)]
-pub use consumer::{Follows, Sentence};
+pub use consumer::{NextStep, AttemptLogLine};
 pub use error::{Error, ErrorKind, Result};
 /// The AMQP types of lapin 4: properties, headers and their values. They are part of this crate's interface, so a new major version of
 /// lapin is a new major version of this crate. Import them from here, so that your version is the same.
 pub use lapin::{BasicProperties, types};
-pub use parking::{Browse, Erasure, Parked, Record, Resend};
+pub use parking::{Browse, EraseWalk, Parked, Record, Resend};
 pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, DIRECT_REPLY_TO, Death, Depth, Failure, Forecast, HOUR, Handover,
-    HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Moment, Outcome, ParkReason,
-    Policy, Round, Rule, Rules, SECOND, format_duration, parse_duration, rung,
+    AgeFrom, Backoff, DAY, DIRECT_REPLY_TO, XDeath, QueueDepth, Failure, Forecast, HOUR, Handover,
+    HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, ForecastInterval, Outcome, ParkReason,
+    Policy, AttemptRound, Rule, Rules, SECOND, format_duration, parse_duration, delay_step,
 };
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
 pub use telemetry::log_buffer;
-pub use telemetry::{Event, Facts, Stats};
+pub use telemetry::{Event, EventFields, Stats};
 pub use topology::{
     Argument, Arguments, DEAD_EXCHANGE, Finding, HANDOVER_QUEUE, INTAKE_QUEUE, Item, Missing, Plan,
     QueueType, Status, Strategy, WorkQueue, clock_queue, dropped_queue, parking_queue,
     unreadable_queue, waiting_queue, work_queue_of,
 };
 pub use unreadable::{Unreadable, UnreadableMessage};
-pub use waiting::{Look, Rung, Swept, Waiter, Waiting};
+pub use waiting::{WaitingWalk, WaitingQueue, DeleteResult, WaitingMessage, Waiting};

@@ -297,8 +297,8 @@ pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>,
     let mut rungs = Policy::default().delays();
     let mut delay = Duration::from_millis(1);
     while delay <= retryrmq::MAX_DELAY {
-        rungs.insert(retryrmq::rung(delay));
-        delay = retryrmq::rung(delay) + Duration::from_millis(1);
+        rungs.insert(retryrmq::delay_step(delay));
+        delay = retryrmq::delay_step(delay) + Duration::from_millis(1);
     }
     all.extend(rungs.into_iter().map(|rung| waiting_queue(target, rung)));
     all.retain(|name| name.len() <= 255);

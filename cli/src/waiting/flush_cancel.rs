@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use retryrmq::{Client, Look, Rung, Waiter, format_duration, parking_queue, terminal_escape};
+use retryrmq::{Client, WaitingWalk, WaitingQueue, WaitingMessage, format_duration, parking_queue, terminal_escape};
 use serde_json::json;
 
 use super::{
@@ -105,7 +105,7 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         .as_deref()
         .map(retryrmq::parse_duration)
         .transpose()?;
-    let only = |rung: &Rung| waits.is_none_or(|waits| rung.delay == waits);
+    let only = |rung: &WaitingQueue| waits.is_none_or(|waits| rung.delay == waits);
     act(
         &options.place,
         &choice,
@@ -139,7 +139,7 @@ pub(super) async fn cancel(
 async fn act(
     place: &Place,
     choice: &Choice,
-    only: impl Fn(&Rung) -> bool,
+    only: impl Fn(&WaitingQueue) -> bool,
     deed: Deed,
     sure: bool,
     global: &Global,
@@ -179,7 +179,7 @@ async fn act(
 }
 
 impl Deed {
-    fn question(self, choice: &Choice, all: u64, rungs: &[Rung], queue: &str) -> String {
+    fn question(self, choice: &Choice, all: u64, rungs: &[WaitingQueue], queue: &str) -> String {
         let queue = terminal_escape::line(queue);
         let which = match choice {
             Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
@@ -202,7 +202,7 @@ impl Deed {
     }
 }
 
-fn delays(rungs: &[Rung]) -> String {
+fn delays(rungs: &[WaitingQueue]) -> String {
     let delays: Vec<_> = rungs
         .iter()
         .map(|rung| format_duration(rung.delay))
@@ -261,7 +261,7 @@ impl<'a> Moving<'a> {
         })
     }
 
-    async fn through(&mut self, client: &Client, rungs: &[Rung]) -> Result<(), Fault> {
+    async fn through(&mut self, client: &Client, rungs: &[WaitingQueue]) -> Result<(), Fault> {
         for rung in rungs {
             if self.is_over() {
                 break;
@@ -283,7 +283,7 @@ impl<'a> Moving<'a> {
         self.stop.is_set() || self.halted
     }
 
-    async fn walk(&mut self, look: &mut Look, rung: &Rung) -> Result<(), Fault> {
+    async fn walk(&mut self, look: &mut WaitingWalk, rung: &WaitingQueue) -> Result<(), Fault> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
             let next = look.next().await;
@@ -308,7 +308,7 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, look: &mut Look, batch: &[Waiter]) -> Result<(), Fault> {
+    async fn send(&mut self, look: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), Fault> {
         let sent = async {
             match self.deed {
                 Deed::Flush => look.flush(batch).await,

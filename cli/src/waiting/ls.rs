@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use super::{MOST_LOOKS, Place, held, held_in, selection, worn};
@@ -51,7 +51,7 @@ and, with --look, next_at, last_at and messages (id, mark, due_at, retries, erro
 
 /// A waiting queue, and what a look at it has shown.
 struct Row {
-    rung: Rung,
+    rung: WaitingQueue,
     seen: Option<Vec<Seen>>,
 }
 
@@ -65,7 +65,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(waiter: &Waiter) -> Self {
+    fn of(waiter: &WaitingMessage) -> Self {
         Self {
             name: selection::name(waiter),
             mark: waiter.mark.clone(),
@@ -147,7 +147,7 @@ async fn look(
     options: &Options,
     stop: &Stop,
     client: &Client,
-    rung: &Rung,
+    rung: &WaitingQueue,
 ) -> Result<(Vec<Seen>, bool), Fault> {
     let mut look = client.waiting(&options.place.queue).look(rung).await?;
     let mut seen = Vec::new();

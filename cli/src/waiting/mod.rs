@@ -6,7 +6,7 @@ mod selection;
 mod show;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, Rung, Waiter, terminal_escape};
+use retryrmq::{Client, Policy, WaitingQueue, WaitingMessage, terminal_escape};
 
 use crate::{error::Fault, exit::Exit, global::Global, output::Output};
 
@@ -49,7 +49,7 @@ impl Place {
     }
 
     /// The waiting queues that exist.
-    async fn rungs(&self, client: &Client) -> Result<Vec<Rung>, Fault> {
+    async fn rungs(&self, client: &Client) -> Result<Vec<WaitingQueue>, Fault> {
         if let Some(work) = retryrmq::work_queue_of(&self.queue) {
             return Err(Fault::usage(format!(
                 "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
@@ -68,13 +68,13 @@ impl Place {
 }
 
 /// What to say where somebody else looks at one of these waiting queues, and holds messages that are not to be seen.
-fn held(rungs: &[Rung]) -> Option<String> {
+fn held(rungs: &[WaitingQueue]) -> Option<String> {
     let looked_at = rungs.iter().find(|rung| rung.consumers > 0);
     looked_at.map(held_in)
 }
 
 /// What to say where somebody else looks at this one.
-fn held_in(rung: &Rung) -> String {
+fn held_in(rung: &WaitingQueue) -> String {
     format!(
         "somebody else looks at {}: what they hold is not seen here, try again when they are done",
         terminal_escape::line(&rung.name)
@@ -87,7 +87,7 @@ const MOST_LOOKS: u32 = 2;
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
-fn worn(waiter: &Waiter, rung: &Rung, most: u32) -> Result<(), Fault> {
+fn worn(waiter: &WaitingMessage, rung: &WaitingQueue, most: u32) -> Result<(), Fault> {
     if waiter.looks < most {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use retryrmq::{Waiter, terminal_escape};
+use retryrmq::{WaitingMessage, terminal_escape};
 
 /// By id, or all.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Choice {
 
 impl Choice {
     /// Those of the names that mean this message.
-    pub(super) fn names(&self, waiter: &Waiter) -> Vec<String> {
+    pub(super) fn names(&self, waiter: &WaitingMessage) -> Vec<String> {
         match self {
             Self::All => Vec::new(),
             Self::Ids(ids) => ids.iter().filter(|id| is(waiter, id)).cloned().collect(),
@@ -31,7 +31,7 @@ impl Choice {
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 
-    pub(super) fn takes(&self, waiter: &Waiter) -> bool {
+    pub(super) fn takes(&self, waiter: &WaitingMessage) -> bool {
         match self {
             Self::All => true,
             Self::Ids(ids) => ids.iter().any(|id| is(waiter, id)),
@@ -40,13 +40,13 @@ impl Choice {
 }
 
 /// Whether a message goes by that name.
-pub(super) fn is(waiter: &Waiter, id: &str) -> bool {
+pub(super) fn is(waiter: &WaitingMessage, id: &str) -> bool {
     waiter.message().message_id() == Some(id)
         || id.strip_prefix('#').is_some_and(|mark| mark == waiter.mark)
 }
 
 /// The name that a message goes by: its id, or its mark.
-pub(super) fn name(waiter: &Waiter) -> String {
+pub(super) fn name(waiter: &WaitingMessage) -> String {
     let message = waiter.message();
     message
         .message_id()

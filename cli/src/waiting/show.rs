@@ -1,7 +1,7 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
 use clap::Args;
-use retryrmq::{Client, Rung, Waiter, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
 use serde_json::json;
 
 use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, worn};
@@ -52,7 +52,7 @@ async fn find(
     options: &Options,
     stop: &Stop,
     client: &Client,
-) -> Result<Option<(Rung, Waiter)>, Fault> {
+) -> Result<Option<(WaitingQueue, WaitingMessage)>, Fault> {
     let rungs = options.place.rungs(client).await?;
     let mut others = held(&rungs);
     for rung in rungs {
@@ -91,7 +91,7 @@ async fn find(
     }
 }
 
-fn print(rung: &Rung, waiter: &Waiter, output: &Output) -> Result<(), Fault> {
+fn print(rung: &WaitingQueue, waiter: &WaitingMessage, output: &Output) -> Result<(), Fault> {
     let message = waiter.message();
     let line = |label: &str, value: &str| {
         output.line(&format!(
@@ -152,7 +152,7 @@ fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
     Ok(())
 }
 
-fn as_json(rung: &Rung, waiter: &Waiter) -> serde_json::Value {
+fn as_json(rung: &WaitingQueue, waiter: &WaitingMessage) -> serde_json::Value {
     let message = waiter.message();
     let history: Vec<_> = waiter.history.iter().map(|entry| json!({
         "attempt": entry.attempt, "at": time_format::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,

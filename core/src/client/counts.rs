@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Client;
 use crate::{
     ErrorKind, Result,
-    connection::{Addresses, Census, Connection, Count},
+    connection::{Addresses, ReadyCounter, Connection, QueueCount},
     topology::name,
 };
 
@@ -18,7 +18,7 @@ impl Client {
     /// [`Timeout`](crate::ErrorKind::Timeout) if a majority of a queue's nodes is away, or the node of a classic queue;
     /// [`AccessRefused`](crate::ErrorKind::AccessRefused), and those of a lost connection.
     pub async fn depths(&self, queues: &[String]) -> Result<Vec<Option<(u32, u32)>>> {
-        let census = Census::new(self.addresses());
+        let census = ReadyCounter::new(self.addresses());
         let depths = depths(self.addresses(), &census, queues).await;
         census.close().await;
         depths
@@ -27,7 +27,7 @@ impl Client {
 
 async fn depths(
     addresses: &Arc<Addresses>,
-    census: &Census,
+    census: &ReadyCounter,
     queues: &[String],
 ) -> Result<Vec<Option<(u32, u32)>>> {
     let mut depths = Vec::with_capacity(queues.len());
@@ -42,7 +42,7 @@ async fn depths(
             count = census.of(&connection, &queue).await;
         }
         depths.push(match count {
-            Ok(Count { found, .. }) => Some((found.message_count(), found.consumer_count())),
+            Ok(QueueCount { found, .. }) => Some((found.message_count(), found.consumer_count())),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => None,
             Err(error) => return Err(error),
         });

@@ -28,7 +28,7 @@ mod runtime;
 mod streams;
 mod totals;
 
-use self::{end::end_together, parked_gauge::Depths, runtime::same_process};
+use self::{end::end_together, parked_gauge::ParkedGauge, runtime::same_process};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -39,9 +39,9 @@ use crate::{
     parking::Parked,
     publish::{Publish, Publisher},
     retry::format_duration,
-    telemetry::{Complaints, Counters, Metrics},
+    telemetry::{WarnLimiter, Counters, Metrics},
     topology::{
-        DeadLetterProbes, DelayQueues, Finding, Lacking, Mode, Plan, QueueType, Route, SAFE_AGE,
+        DeadLetterProbes, DelayQueues, Finding, MissingItems, Mode, Plan, QueueType, Route, SAFE_AGE,
         Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
     },
     unreadable::{Reasons, Unreadable},
@@ -149,7 +149,7 @@ struct Inner {
     /// Each publish reads it until its message is answered. The end writes it.
     publishes: RwLock<()>,
     metrics: Metrics,
-    depths: Arc<Depths>,
+    depths: Arc<ParkedGauge>,
     looks: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
@@ -233,7 +233,7 @@ impl Client {
         };
         // For all tries.
         let are_in_env = LazyLock::new(Addresses::are_in_env);
-        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
+        let (mut pause, mut complaints) = (FIRST_PAUSE, WarnLimiter::default());
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
             let opened = async {
@@ -266,7 +266,7 @@ impl Client {
         let looks = Arc::new(ProbeConnection::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            depths: Depths::new(metrics.depth(), &addresses, &looks),
+            depths: ParkedGauge::new(metrics.depth(), &addresses, &looks),
             looks,
             addresses,
             options,
@@ -516,7 +516,7 @@ impl Client {
             self.0.probes.check(&self.0.addresses, plan).await?;
         }
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
-        let mut lacking = Lacking::default();
+        let mut lacking = MissingItems::default();
         let found = self
             .examined(&mut connection, plan, mode, &mut lacking)
             .await;
@@ -546,7 +546,7 @@ impl Client {
         connection: &mut Connection,
         plan: &Plan,
         mode: Mode,
-        lacking: &mut Lacking,
+        lacking: &mut MissingItems,
     ) -> Result<Vec<Finding>> {
         let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
         let mut findings = Vec::with_capacity(plan.items.len());

@@ -18,9 +18,9 @@ use tracing::debug;
 use crate::{
     ErrorKind, Result,
     connection::{
-        Addresses, Census, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, look,
+        Addresses, ReadyCounter, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, look,
     },
-    telemetry::Depth,
+    telemetry::ParkedDepth,
     topology::{name, parking_queue},
 };
 
@@ -28,8 +28,8 @@ use crate::{
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The parking queues of a client's consumers.
-pub(super) struct Depths {
-    depth: Depth,
+pub(super) struct ParkedGauge {
+    depth: ParkedDepth,
     addresses: Arc<Addresses>,
     looks: Arc<ProbeConnection>,
     state: Mutex<State>,
@@ -58,10 +58,10 @@ enum Known {
     Unreadable,
 }
 
-impl Depths {
+impl ParkedGauge {
     /// MUST be called inside a runtime.
     pub(super) fn new(
-        depth: Depth,
+        depth: ParkedDepth,
         addresses: &Arc<Addresses>,
         looks: &Arc<ProbeConnection>,
     ) -> Arc<Self> {
@@ -99,7 +99,7 @@ impl Depths {
         let (depths, link) = (Arc::clone(self), Arc::downgrade(link));
         self.runtime.spawn(async move {
             // Dropped even when this task is dropped with its runtime.
-            let looking = Looking(&depths);
+            let looking = RefreshGuard(&depths);
             if let Err(error) = depths.look(&link).await {
                 debug!(%error, "how many messages are parked is not known");
             }
@@ -211,7 +211,7 @@ impl Depths {
     async fn counted(&self, queue: &str) -> Result<Option<u32>> {
         // A connection of its own: finding out the queue's type uses up a channel number for good.
         let connection = Connection::open(&self.addresses, "depths").await?;
-        let census = Census::hasty(&self.addresses);
+        let census = ReadyCounter::hasty(&self.addresses);
         let count = census.of(&connection, &name(&parking_queue(queue))?).await;
         census.close().await;
         connection.close().await;
@@ -233,9 +233,9 @@ fn connected(link: &Weak<Link>) -> Option<Result<Arc<Connection>>> {
     link.connection().now_or_never()
 }
 
-struct Looking<'a>(&'a Depths);
+struct RefreshGuard<'a>(&'a ParkedGauge);
 
-impl Drop for Looking<'_> {
+impl Drop for RefreshGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.is_looking = false;

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use super::{
     Address, Connection,
     login::{Credentials, Login},
-    same_cluster::Companions,
+    same_cluster::ClusterCheck,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ use crate::{Error, ErrorKind, Result};
 pub struct Addresses {
     all: Vec<Address>,
     credentials: Option<Credentials>,
-    companions: Companions,
+    companions: ClusterCheck,
 }
 
 impl FromStr for Addresses {
@@ -48,7 +48,7 @@ impl FromStr for Addresses {
         Ok(Self {
             all,
             credentials: None,
-            companions: Companions::default(),
+            companions: ClusterCheck::default(),
         })
     }
 }

@@ -25,21 +25,21 @@ use super::{
     error_mapping::{Operation, refusal},
     limits::FRAME_MAX,
     limits::Limits,
-    liveness::{Pulse, beat},
-    log_redaction::Discretion,
+    liveness::{LivenessCheck, beat},
+    log_redaction::LogRedaction,
     login::Login,
     server::Server,
     timeouts::GOODBYE,
     transport::{self, LapinRuntime, SocketHandle},
-    weak_connection::Line,
+    weak_connection::WeakConnection,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// Hangs up when it is dropped. Without it, a connection that nobody waits for any more would stay open: lapin's thread completes an
 /// abandoned handshake, and then answers heartbeats as long as the process lives.
-pub(super) struct Hangup(pub(super) Arc<SocketHandle>);
+pub(super) struct CloseOnDrop(pub(super) Arc<SocketHandle>);
 
-impl Drop for Hangup {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.cut();
     }
@@ -48,7 +48,7 @@ impl Drop for Hangup {
 /// An open connection. Dropping it closes the socket; [`close`](Self::close) closes it in AMQP first.
 pub(crate) struct Connection {
     pub(super) lapin: Arc<lapin::Connection>,
-    pub(super) lifeline: Hangup,
+    pub(super) lifeline: CloseOnDrop,
     server: Server,
     /// Where it leads.
     pub(super) at: Arc<(Address, SocketAddr)>,
@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     is_spent: Arc<AtomicBool>,
     /// Why its expired token could not be renewed.
     pub(super) overdue: watch::Sender<Option<String>>,
-    pulse: Pulse,
+    pulse: LivenessCheck,
 }
 
 impl Connection {
@@ -71,7 +71,7 @@ impl Connection {
         purpose: &str,
     ) -> Result<Self> {
         let (stream, lifeline) = transport::open(address, place, patience).await?;
-        let lifeline = Hangup(Arc::new(lifeline));
+        let lifeline = CloseOnDrop(Arc::new(lifeline));
         let stream = std::sync::Mutex::new(Some(stream));
         let name = address
             .name
@@ -84,7 +84,7 @@ impl Connection {
                 ShortString::from("version"),
                 env!("CARGO_PKG_VERSION").into(),
             );
-        let discretion = Discretion::now(Arc::clone(&lifeline.0.is_cut));
+        let discretion = LogRedaction::now(Arc::clone(&lifeline.0.is_cut));
         let connecting = lapin::Connection::connector(
             uri(address, login),
             LapinRuntime::runtime(tokio::runtime::Handle::current(), discretion.clone()),
@@ -139,7 +139,7 @@ impl Connection {
             blocked,
             is_spent: Arc::default(),
             overdue: watch::Sender::new(None),
-            pulse: Pulse::default(),
+            pulse: LivenessCheck::default(),
         })
     }
 
@@ -216,8 +216,8 @@ impl Connection {
     }
 
     /// A way to open channels on it as long as it lives.
-    pub(super) fn line(&self) -> Line {
-        Line {
+    pub(super) fn line(&self) -> WeakConnection {
+        WeakConnection {
             lapin: Arc::downgrade(&self.lapin),
             lifeline: Arc::downgrade(&self.lifeline.0),
             at: Arc::clone(&self.at),

@@ -13,14 +13,14 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     error_mapping::{Operation, is_a_limit_of_channels, refusal},
     limits::Limits,
-    sanitiser::MendedLog,
+    sanitiser::RepairLog,
     timeouts::{ANSWER, GOODBYE},
     transport::SocketHandle,
 };
 use crate::{Error, ErrorKind, Result};
 
 /// Why a channel could not be opened.
-pub(super) enum Unopened {
+pub(super) enum OpenChannelError {
     /// lapin gave it the number of a channel that the broker had closed, and refuses that as long as the connection lives, with the old
     /// error (lapin fact 20). No broker answers `channel.open` with a channel error.
     SpentNumber,
@@ -29,7 +29,7 @@ pub(super) enum Unopened {
     Refused,
 }
 
-impl Unopened {
+impl OpenChannelError {
     pub(super) fn of(error: &Error) -> Self {
         let why = error
             .source()
@@ -48,7 +48,7 @@ impl Unopened {
 
 /// Whether a connection has as many channels as the broker allows; waiting alone does not change that.
 pub(crate) fn is_out_of_channels(error: &Error) -> bool {
-    matches!(Unopened::of(error), Unopened::NoNumber)
+    matches!(OpenChannelError::of(error), OpenChannelError::NoNumber)
 }
 
 /// Whether the broker closed the connection because of a channel too many, counted with those of other connections.
@@ -102,7 +102,7 @@ impl OpenChannel {
         self.blocked.clone()
     }
 
-    pub(crate) fn mended(&self) -> &MendedLog {
+    pub(crate) fn mended(&self) -> &RepairLog {
         &self.lifeline.mended
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::{
-    Address, Addresses, Connection, login::Login, resolver::Places, secret_refresh::Renewal,
+    Address, Addresses, Connection, login::Login, resolver::Resolver, secret_refresh::SecretRefresh,
     timeouts::IMPATIENT, transport,
 };
 use crate::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ impl Connection {
     pub(crate) async fn open(addresses: &Addresses, purpose: &str) -> Result<Self> {
         let mut worst: Option<Error> = None;
         let asked = addresses.asked().await?;
-        let mut places = Places::of(addresses.shuffled(), transport::resolve);
+        let mut places = Resolver::of(addresses.shuffled(), transport::resolve);
         while let Some(next) = places.next().await {
             let (address, place) = match next {
                 Ok(place) => place,
@@ -65,7 +65,7 @@ impl Connection {
         let Some(lifetime) = login.lifetime() else {
             return;
         };
-        let renewal = Renewal {
+        let renewal = SecretRefresh {
             connection: Arc::downgrade(&self.lapin),
             addresses: addresses.clone(),
             address: address.clone(),

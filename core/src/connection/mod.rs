@@ -47,8 +47,8 @@ pub(crate) use error_mapping::{
 };
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use probe_connection::ProbeConnection;
-pub(crate) use queue_type_probe::{Kind, kind_of};
-pub(crate) use ready_count::{Census, Count, is_doubtful, leaderless};
+pub(crate) use queue_type_probe::{ProbedQueueType, kind_of};
+pub(crate) use ready_count::{ReadyCounter, QueueCount, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]

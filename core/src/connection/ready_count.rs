@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     ANSWER, Addresses, Connection, OpenChannel, Operation, look,
-    queue_type_probe::{Kind, kind_of},
+    queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
 use crate::{Error, ErrorKind, Result};
@@ -35,7 +35,7 @@ const MOST_FILLED: u32 = 2;
 
 /// Counts the messages of queues. Proofs use a connection of their own, made when it is needed: a broker that finds no leader closes it
 /// (541).
-pub(crate) struct Census {
+pub(crate) struct ReadyCounter {
     addresses: Arc<Addresses>,
     /// How long it looks for a leader.
     patience: Duration,
@@ -44,7 +44,7 @@ pub(crate) struct Census {
 
 /// The answer to whether a queue is empty.
 #[derive(Debug)]
-enum Proof {
+enum EmptyProof {
     Empty,
     /// It has a leader, and a message.
     Filled,
@@ -55,13 +55,13 @@ enum Proof {
 }
 
 /// What the broker said about a queue.
-pub(crate) struct Count {
+pub(crate) struct QueueCount {
     pub(crate) found: lapin::Queue,
     /// Why it could not be proved to be empty: the user may not read it.
     pub(crate) doubt: Option<Error>,
 }
 
-impl Count {
+impl QueueCount {
     /// For a caller that reads the queue next: a queue that may not be read does not count as empty.
     pub(crate) fn read(self) -> Result<lapin::Queue> {
         match self.doubt {
@@ -71,7 +71,7 @@ impl Count {
     }
 }
 
-impl Census {
+impl ReadyCounter {
     pub(crate) fn new(addresses: &Arc<Addresses>) -> Self {
         Self {
             addresses: Arc::clone(addresses),
@@ -96,7 +96,7 @@ impl Census {
         addresses: &Arc<Addresses>,
         connection: &Connection,
         queue: &ShortString,
-    ) -> Result<Count> {
+    ) -> Result<QueueCount> {
         let census = Self::new(addresses);
         let count = census.of(connection, queue).await;
         census.close().await;
@@ -107,28 +107,28 @@ impl Census {
     ///
     /// # Errors
     /// Those of [`once`](Self::once).
-    pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<Count> {
+    pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<QueueCount> {
         let channel = connection.channel().await?;
         let found = look(channel.lapin(), queue.clone()).await?;
         if !is_doubtful(&found) {
             channel.close().await;
-            return Ok(Count { found, doubt: None });
+            return Ok(QueueCount { found, doubt: None });
         }
         let kind = match kind_of(connection, channel.lapin(), queue.clone()).await {
             Ok(kind) => kind,
             Err(error) if error.kind() == ErrorKind::AccessRefused => {
                 let doubt = Some(error);
-                return Ok(Count { found, doubt });
+                return Ok(QueueCount { found, doubt });
             }
             Err(error) => return Err(error),
         };
-        if kind != Some(Kind::Quorum) {
-            return Ok(Count { found, doubt: None });
+        if kind != Some(ProbedQueueType::Quorum) {
+            return Ok(QueueCount { found, doubt: None });
         }
         let channel = connection.channel().await?;
         let found = self.proved(&channel, queue, found).await?;
         channel.close().await;
-        Ok(Count { found, doubt: None })
+        Ok(QueueCount { found, doubt: None })
     }
 
     /// The answer of a quorum queue once it has a leader.
@@ -143,8 +143,8 @@ impl Census {
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
-                Proof::Empty => return look(channel.lapin(), queue.clone()).await,
-                proof @ (Proof::Filled | Proof::Led) => {
+                EmptyProof::Empty => return look(channel.lapin(), queue.clone()).await,
+                proof @ (EmptyProof::Filled | EmptyProof::Led) => {
                     for _ in 0..LOOKS {
                         found = look(channel.lapin(), queue.clone()).await?;
                         if !is_doubtful(&found) {
@@ -152,7 +152,7 @@ impl Census {
                         }
                         sleep(PAUSE).await;
                     }
-                    if !is_doubtful(&found) || matches!(proof, Proof::Led) {
+                    if !is_doubtful(&found) || matches!(proof, EmptyProof::Led) {
                         break;
                     }
                     // Each question may count as a delivery of that message.
@@ -162,7 +162,7 @@ impl Census {
                     }
                     None
                 }
-                Proof::Leaderless(why) => {
+                EmptyProof::Leaderless(why) => {
                     // Or it has a message by now that cannot be delivered, and each question counts as a delivery of that.
                     if let Ok(seen) = look(channel.lapin(), queue.clone()).await
                         && !is_doubtful(&seen)
@@ -183,7 +183,7 @@ impl Census {
     }
 
     /// Asks the leader.
-    async fn prove(&self, queue: &ShortString) -> Result<Proof> {
+    async fn prove(&self, queue: &ShortString) -> Result<EmptyProof> {
         let mut asking = self.asking.lock().await;
         let connection = match asking.take().filter(Connection::is_open) {
             Some(connection) => connection,
@@ -196,7 +196,7 @@ impl Census {
             .basic_get(queue.clone(), BasicGetOptions::default());
         // The time counts from now: others may have asked before.
         let proof = match timeout(self.patience, got).await {
-            Ok(Ok(None)) => Ok(Proof::Empty),
+            Ok(Ok(None)) => Ok(EmptyProof::Empty),
             Ok(Ok(Some(message))) => {
                 // RabbitMQ 4.3 does not count this return. Elsewhere, closing the channel is no worse.
                 if uncounted {
@@ -206,7 +206,7 @@ impl Census {
                     };
                     let _ = message.acker.nack(options).await;
                 }
-                Ok(Proof::Filled)
+                Ok(EmptyProof::Filled)
             }
             Ok(Err(why)) => judged(refusal(&Operation::Consuming(queue.as_str()), why)),
             Err(_) => {
@@ -216,7 +216,7 @@ impl Census {
         };
         channel.close().await;
         // The broker hangs up if it finds no leader.
-        if !matches!(proof, Ok(Proof::Leaderless(_))) {
+        if !matches!(proof, Ok(EmptyProof::Leaderless(_))) {
             *asking = Some(connection);
         }
         proof
@@ -236,12 +236,12 @@ pub(crate) fn is_doubtful(found: &lapin::Queue) -> bool {
 }
 
 /// What a refused `basic.get` means.
-fn judged(error: Error) -> Result<Proof> {
+fn judged(error: Error) -> Result<EmptyProof> {
     let said = error.to_string();
     match error.kind() {
-        ErrorKind::ConnectionLost => Ok(Proof::Leaderless(error)),
-        ErrorKind::Broker if said.contains("INTERNAL_ERROR") => Ok(Proof::Leaderless(error)),
-        _ if said.contains("RESOURCE_LOCKED") => Ok(Proof::Led),
+        ErrorKind::ConnectionLost => Ok(EmptyProof::Leaderless(error)),
+        ErrorKind::Broker if said.contains("INTERNAL_ERROR") => Ok(EmptyProof::Leaderless(error)),
+        _ if said.contains("RESOURCE_LOCKED") => Ok(EmptyProof::Led),
         _ => Err(error),
     }
 }
@@ -282,18 +282,18 @@ mod tests {
                 ErrorKind::Broker,
                 "INTERNAL_ERROR - Cannot get a message from queue 'q': nodedown"
             ),
-            Ok(Proof::Leaderless(_))
+            Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
             judged(ErrorKind::ConnectionLost, "the connection was lost"),
-            Ok(Proof::Leaderless(_))
+            Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
             judged(
                 ErrorKind::AccessRefused,
                 "RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'"
             ),
-            Ok(Proof::Led)
+            Ok(EmptyProof::Led)
         ));
         for kind in [ErrorKind::AccessRefused, ErrorKind::QueueNotFound] {
             assert_eq!(judged(kind, "no").unwrap_err().kind(), kind);

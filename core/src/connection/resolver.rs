@@ -8,13 +8,13 @@ use tokio::time::{Instant, timeout_at};
 use super::timeouts::IMPATIENT;
 use crate::Result;
 
-type Resolving<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
+type Lookup<'a, A> = Pin<Box<dyn Future<Output = (A, Result<Vec<SocketAddr>>)> + Send + 'a>>;
 
 /// The IP addresses of all hosts, each returned once, in random order. If names lead nowhere, one that got little time is returned once
 /// more.
-pub(super) struct Places<'a, A> {
+pub(super) struct Resolver<'a, A> {
     /// Resolved at the same time: each may take as long as a connection.
-    resolving: FuturesUnordered<Resolving<'a, A>>,
+    resolving: FuturesUnordered<Lookup<'a, A>>,
     found: Vec<(A, SocketAddr)>,
     /// One that got little time, for the sake of others.
     hurried: Option<(A, SocketAddr)>,
@@ -22,7 +22,7 @@ pub(super) struct Places<'a, A> {
     soon: Instant,
 }
 
-impl<'a, A: Clone + Send + 'a> Places<'a, A> {
+impl<'a, A: Clone + Send + 'a> Resolver<'a, A> {
     pub(super) fn of<R>(
         addresses: impl IntoIterator<Item = A>,
         resolve: impl Fn(A) -> R + Clone + Send + 'a,
@@ -32,7 +32,7 @@ impl<'a, A: Clone + Send + 'a> Places<'a, A> {
     {
         let resolving = addresses.into_iter().map(|address| {
             let found = resolve(address.clone());
-            Box::pin(async move { (address, found.await) }) as Resolving<'a, A>
+            Box::pin(async move { (address, found.await) }) as Lookup<'a, A>
         });
         Self {
             resolving: resolving.collect(),
@@ -102,7 +102,7 @@ mod tests {
             }
         };
         let begun = Instant::now();
-        let mut places = Places::of([10, 1, 5, 0], resolve);
+        let mut places = Resolver::of([10, 1, 5, 0], resolve);
         let mut first = Vec::new();
         for _ in 0..2 {
             first.push(places.next().await.unwrap().unwrap().1.port());
@@ -125,7 +125,7 @@ mod tests {
                 seconds => Ok(vec![place(seconds as u16 + 1)]),
             }
         };
-        let mut places = Places::of([10, 0], resolve);
+        let mut places = Resolver::of([10, 0], resolve);
         let (address, slow) = places.next().await.unwrap().unwrap();
         assert!(!places.is_empty(), "there may be another");
         places.was_hurried(address, slow);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(places.next().await.unwrap().unwrap(), (0, slow));
         assert!(places.is_empty() && places.next().await.is_none());
         // The last one always gets all the time.
-        let mut places = Places::of([0, 1], resolve);
+        let mut places = Resolver::of([0, 1], resolve);
         let (address, slow) = places.next().await.unwrap().unwrap();
         places.was_hurried(address, slow);
         assert!(places.next().await.unwrap().is_ok() && places.is_empty());
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_is_known_at_once_is_not_waited_for() {
         let begun = Instant::now();
-        let mut places = Places::of([1], async |port| Ok(vec![place(port)]));
+        let mut places = Resolver::of([1], async |port| Ok(vec![place(port)]));
         assert_eq!(places.next().await.unwrap().unwrap(), (1, place(1)));
         assert!(places.is_empty() && begun.elapsed().is_zero());
     }

@@ -24,7 +24,7 @@ use super::{
     Addresses, Connection, OpenChannel,
     error_mapping::{Operation, refusal},
     timeouts::IMPATIENT,
-    weak_connection::Line,
+    weak_connection::WeakConnection,
 };
 use crate::{Error, ErrorKind, Result};
 
@@ -45,11 +45,11 @@ const FORGOTTEN: i32 = 60_000;
 
 /// The connections that are open.
 #[derive(Clone, Default)]
-pub(super) struct Companions(Arc<Mutex<Group>>);
+pub(super) struct ClusterCheck(Arc<Mutex<Group>>);
 
 #[derive(Default)]
 struct Group {
-    open: Vec<Line>,
+    open: Vec<WeakConnection>,
     /// The cluster names that any of them has reported.
     names: BTreeSet<String>,
 }
@@ -68,14 +68,14 @@ impl Group {
     }
 
     /// One to ask, preferably one that the broker reads from.
-    fn spokesman(&self) -> Option<Line> {
+    fn spokesman(&self) -> Option<WeakConnection> {
         let reads = self.open.iter().find(|line| !line.is_blocked());
         reads.or(self.open.first()).cloned()
     }
 }
 
 /// What is known of two connections.
-enum Kinship {
+enum Relation {
     SameCluster,
     /// Another one, or another virtual host.
     Other,
@@ -83,7 +83,7 @@ enum Kinship {
     Unknown(String),
 }
 
-impl Companions {
+impl ClusterCheck {
     fn group(&self) -> MutexGuard<'_, Group> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,9 +127,9 @@ impl Companions {
                 continue;
             }
             match asked {
-                Ok(Ok(Kinship::SameCluster)) => {}
-                Ok(Ok(Kinship::Other)) => return Err(mixed(name, &group.names)),
-                Ok(Ok(Kinship::Unknown(why))) => warn!(
+                Ok(Ok(Relation::SameCluster)) => {}
+                Ok(Ok(Relation::Other)) => return Err(mixed(name, &group.names)),
+                Ok(Ok(Relation::Unknown(why))) => warn!(
                     %name,
                     others = ?group.names,
                     why,
@@ -169,7 +169,7 @@ fn mixed(name: &str, others: &BTreeSet<String>) -> Error {
 ///
 /// # Errors
 /// Those of [`Connection::open`].
-async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
+async fn double(other: &WeakConnection, addresses: &Addresses) -> Result<Connection> {
     let (address, place) = &*other.at;
     let login = addresses.login(address).await?;
     Connection::open_at(address, *place, IMPATIENT, &login, "hosts").await
@@ -180,7 +180,7 @@ async fn double(other: &Line, addresses: &Addresses) -> Result<Connection> {
 /// # Errors
 /// Those of a connection that is lost. A connection whose node is silent is hung up: it would keep the others away until its heartbeats are
 /// missed.
-async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
+async fn channel(other: &WeakConnection) -> Result<Option<OpenChannel>> {
     if other.is_blocked() {
         return Ok(None);
     }
@@ -202,7 +202,7 @@ async fn channel(other: &Line) -> Result<Option<OpenChannel>> {
 ///
 /// # Errors
 /// Those of a connection that is lost, or cannot open a channel.
-async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
+async fn kinship(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> {
     let mark = match mark(asked.lapin()).await {
         Ok(mark) => mark,
         Err(why) => return unknown(why),
@@ -215,13 +215,13 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
                 channel.close().await;
                 forget(asked.lapin(), mark).await;
                 asked.close().await;
-                return Ok(Kinship::SameCluster);
+                return Ok(Relation::SameCluster);
             }
             Err(why) => match soft(&why) {
                 Some(AMQPSoftError::RESOURCELOCKED) => {
                     forget(asked.lapin(), mark).await;
                     asked.close().await;
-                    return Ok(Kinship::SameCluster);
+                    return Ok(Relation::SameCluster);
                 }
                 Some(AMQPSoftError::NOTFOUND) => sleep(pause).await,
                 _ => return unknown(why),
@@ -233,16 +233,16 @@ async fn kinship(asked: OpenChannel, new: &Line) -> Result<Kinship> {
         Ok(()) => {
             forget(asked.lapin(), mark).await;
             asked.close().await;
-            Ok(Kinship::Other)
+            Ok(Relation::Other)
         }
         Err(why) => Err(refusal(&Operation::Opening, why)),
     }
 }
 
 /// What a refused question means: an error of the connection says nothing about clusters.
-fn unknown(why: lapin::Error) -> Result<Kinship> {
+fn unknown(why: lapin::Error) -> Result<Relation> {
     match soft(&why) {
-        Some(_) => Ok(Kinship::Unknown(why.to_string())),
+        Some(_) => Ok(Relation::Unknown(why.to_string())),
         None => Err(refusal(&Operation::Opening, why)),
     }
 }
@@ -286,13 +286,13 @@ async fn forget(channel: &Channel, mark: ShortString) {
 }
 
 /// Which connections are open does not distinguish two sets of addresses.
-impl PartialEq for Companions {
+impl PartialEq for ClusterCheck {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl fmt::Debug for Companions {
+impl fmt::Debug for ClusterCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Companions")
     }

@@ -38,8 +38,8 @@ use tokio_rustls::client::TlsStream;
 use super::{
     Address,
     limits::FRAME_MAX,
-    log_redaction::Discretion,
-    sanitiser::{MendedLog, Sanitiser},
+    log_redaction::LogRedaction,
+    sanitiser::{RepairLog, Sanitiser},
     tls, wakeup_batch,
 };
 use crate::{Error, ErrorKind, Result};
@@ -123,7 +123,7 @@ pub(super) struct SocketHandle {
     /// Whether we have closed it.
     pub(super) is_cut: Arc<AtomicBool>,
     gone: watch::Receiver<()>,
-    pub(super) mended: Arc<MendedLog>,
+    pub(super) mended: Arc<RepairLog>,
     server: Arc<OnceLock<FieldTable>>,
 }
 
@@ -368,11 +368,11 @@ impl futures_io::AsyncWrite for GuardedStream {
 #[derive(Clone, Debug)]
 pub(super) struct LapinRuntime {
     tokio: Tokio,
-    discretion: Discretion,
+    discretion: LogRedaction,
 }
 
 impl LapinRuntime {
-    pub(super) fn runtime(handle: tokio::runtime::Handle, discretion: Discretion) -> Runtime<Self> {
+    pub(super) fn runtime(handle: tokio::runtime::Handle, discretion: LogRedaction) -> Runtime<Self> {
         Runtime::new(Self {
             tokio: Tokio::default().with_handle(handle),
             discretion,

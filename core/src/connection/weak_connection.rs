@@ -12,7 +12,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     Address,
-    channel::{OpenChannel, Unopened, ask, spent},
+    channel::{OpenChannel, OpenChannelError, ask, spent},
     error_mapping::Operation,
     limits::Limits,
     timeouts::GOODBYE,
@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// Ends nothing when it is dropped, and is of no use once the connection has ended.
 #[derive(Clone)]
-pub(super) struct Line {
+pub(super) struct WeakConnection {
     pub(super) lapin: Weak<lapin::Connection>,
     pub(super) lifeline: Weak<SocketHandle>,
     pub(super) at: Arc<(Address, SocketAddr)>,
@@ -31,7 +31,7 @@ pub(super) struct Line {
     pub(super) is_spent: Arc<AtomicBool>,
 }
 
-impl Line {
+impl WeakConnection {
     /// Whether the connection has ended.
     pub(super) fn is_gone(&self) -> bool {
         let lifeline = self.lifeline.upgrade();
@@ -79,14 +79,14 @@ impl Line {
                 Ok(channel) => break channel,
                 Err(error) => error,
             };
-            match Unopened::of(&error) {
+            match OpenChannelError::of(&error) {
                 // Each number only once: lapin then treats it as in use.
-                Unopened::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
-                Unopened::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
+                OpenChannelError::SpentNumber => self.is_spent.store(true, Ordering::Relaxed),
+                OpenChannelError::NoNumber if self.is_spent.load(Ordering::Relaxed) => {
                     self.hang_up().await;
                     return Err(spent(error));
                 }
-                Unopened::NoNumber | Unopened::Refused => return Err(error),
+                OpenChannelError::NoNumber | OpenChannelError::Refused => return Err(error),
             }
         };
         Ok(OpenChannel {

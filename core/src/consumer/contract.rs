@@ -6,14 +6,14 @@ use lapin::BasicProperties;
 
 use super::{
     Consumer, Message, Received,
-    engine::{Case, Consequence},
+    engine::{AttemptContext, NextAction},
     retrier::Decision,
 };
 use crate::{
     Error, ErrorKind, MAX_DELAY, Result, Strategy,
     connection::header_room,
     retry::{
-        Admission, Counting, Failure, Origin, Outcome, Past, RetryState, admit, must_be_copied_now,
+        Admission, Counting, Failure, Origin, Outcome, DeliveryPast, RetryState, admit, must_be_copied_now,
         with_reply_to,
     },
     telemetry::{Event, HOST},
@@ -234,7 +234,7 @@ impl Contract {
             routing_key,
             redelivered,
         } = incoming;
-        let past = Past::of(redelivered, self.is_classic);
+        let past = DeliveryPast::of(redelivered, self.is_classic);
         let state = RetryState::read(self.queue(), Counting::Header, past, &properties);
         Ok(Message(std::sync::Arc::new(Received {
             queue: self.queue().into(),
@@ -298,10 +298,10 @@ impl Contract {
     fn follow(
         &self,
         message: &Message,
-        decide: impl FnOnce(Case<'_>) -> Consequence,
+        decide: impl FnOnce(AttemptContext<'_>) -> NextAction,
     ) -> Settlement {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let case = Case {
+        let case = AttemptContext {
             options: &self.options,
             origin: &self.origin,
             received: &message.0,
@@ -310,7 +310,7 @@ impl Contract {
             copies: false,
         };
         match decide(case) {
-            Consequence::Drop(event) => Settlement::Drop(event),
+            NextAction::Drop(event) => Settlement::Drop(event),
             other => match Decision::of(self.queue(), other) {
                 Some(decision) => Settlement::Copy(Box::new(decision)),
                 None => Settlement::Ack,

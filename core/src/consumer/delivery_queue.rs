@@ -26,7 +26,7 @@ pub(super) struct Batching {
     pub(super) wait: Duration,
 }
 
-struct Arrived {
+struct QueuedDelivery {
     delivery: Delivery,
     /// When; known if there are batches.
     at: Option<Instant>,
@@ -34,7 +34,7 @@ struct Arrived {
 
 #[derive(Default)]
 struct Arrivals {
-    queue: VecDeque<Arrived>,
+    queue: VecDeque<QueuedDelivery>,
     /// No more messages will come.
     ended: bool,
 }
@@ -95,7 +95,7 @@ impl Arrivals {
 
 /// How a message comes back from the handlers.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum HandlerEnd {
     /// Its handler ended.
     Settled(Outcome),
     /// No handler started it.
@@ -104,21 +104,21 @@ pub(super) enum Ending {
 
 /// Outcomes that the engine has not taken yet.
 #[derive(Default)]
-struct Outcomes {
-    list: Vec<(Token, Ending)>,
+struct PendingOutcomes {
+    list: Vec<(Token, HandlerEnd)>,
     /// Whether the engine was woken for them.
     told: bool,
 }
 
 /// What the engine and the handlers share.
-pub(super) struct Inbox {
+pub(super) struct DeliveryQueue {
     arrivals: Mutex<Arrivals>,
     /// Wakes waiting tasks, one at a time.
     arrived: Notify,
     /// Wakes waiting threads.
     arrived_blocking: Condvar,
     blocking: AtomicUsize,
-    outcomes: Mutex<Outcomes>,
+    outcomes: Mutex<PendingOutcomes>,
     /// Wakes the engine.
     engine: Notify,
     close: AtomicBool,
@@ -129,7 +129,7 @@ pub(super) struct Inbox {
     runtime: Handle,
 }
 
-impl Inbox {
+impl DeliveryQueue {
     /// Must be called in a runtime.
     pub(super) fn new(stopwatch: HandlerLatency, batching: Option<Batching>) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Inbox {
             return;
         }
         let at = self.batching.map(|_| Instant::now());
-        let arrived = batch.drain(..).map(|delivery| Arrived { delivery, at });
+        let arrived = batch.drain(..).map(|delivery| QueuedDelivery { delivery, at });
         self.arrivals().queue.extend(arrived);
         self.wake_one();
         if self.blocking.load(Ordering::SeqCst) > 0 {
@@ -288,7 +288,7 @@ impl Inbox {
     pub(super) fn settle(&self, settled: impl IntoIterator<Item = (Token, Outcome)>) {
         let settled: Vec<_> = settled
             .into_iter()
-            .map(|(token, outcome)| (token, Ending::Settled(outcome)))
+            .map(|(token, outcome)| (token, HandlerEnd::Settled(outcome)))
             .collect();
         self.stopwatch.stop(settled.iter().map(|(token, _)| *token));
         self.end_all(settled.into_iter());
@@ -301,7 +301,7 @@ impl Inbox {
         self.stopwatch.stop([token]);
         self.outcomes_now()
             .list
-            .push((token, Ending::Settled(outcome)));
+            .push((token, HandlerEnd::Settled(outcome)));
     }
 
     /// Wakes the engine if there are outcomes that it was not woken for.
@@ -315,7 +315,7 @@ impl Inbox {
         }
     }
 
-    fn outcomes_now(&self) -> MutexGuard<'_, Outcomes> {
+    fn outcomes_now(&self) -> MutexGuard<'_, PendingOutcomes> {
         self.outcomes
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
@@ -323,16 +323,16 @@ impl Inbox {
 
     /// Gives back messages that were taken and not started; they are requeued.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
-        self.end_all(tokens.into_iter().map(|token| (token, Ending::Unstarted)));
+        self.end_all(tokens.into_iter().map(|token| (token, HandlerEnd::Unstarted)));
     }
 
-    fn end_all(&self, ended: impl Iterator<Item = (Token, Ending)>) {
+    fn end_all(&self, ended: impl Iterator<Item = (Token, HandlerEnd)>) {
         self.outcomes_now().list.extend(ended);
         self.tell();
     }
 
     /// Moves the outcomes since the last call into `into`.
-    pub(super) fn outcomes(&self, into: &mut Vec<(Token, Ending)>) {
+    pub(super) fn outcomes(&self, into: &mut Vec<(Token, HandlerEnd)>) {
         let mut outcomes = self.outcomes_now();
         outcomes.told = false;
         std::mem::swap(&mut outcomes.list, into);
@@ -391,15 +391,15 @@ mod tests {
     use super::*;
     use crate::consumer::Received;
 
-    fn inbox(batching: Option<Batching>) -> Inbox {
-        Inbox::new(HandlerLatency::new(Histogram::new([])), batching)
+    fn inbox(batching: Option<Batching>) -> DeliveryQueue {
+        DeliveryQueue::new(HandlerLatency::new(Histogram::new([])), batching)
     }
 
-    fn batches(size: usize, wait: Duration) -> Inbox {
+    fn batches(size: usize, wait: Duration) -> DeliveryQueue {
         inbox(Some(Batching { size, wait }))
     }
 
-    fn deliver(inbox: &Inbox, count: u64) {
+    fn deliver(inbox: &DeliveryQueue, count: u64) {
         let delivery = |number| Delivery {
             token: Token::from_u64(number),
             message: crate::Message(Arc::new(Received::for_tests("orders", "7"))),
@@ -408,7 +408,7 @@ mod tests {
         inbox.deliver(&mut (0..count).map(delivery).collect());
     }
 
-    fn deliver_alone(inbox: &Inbox) {
+    fn deliver_alone(inbox: &DeliveryQueue) {
         deliver(inbox, 1);
         let mut arrivals = inbox.arrivals();
         arrivals.queue.back_mut().unwrap().delivery.alone = true;

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::Stream;
 
-use super::{IntoOutcome, Judge, Message, Subscription, Token};
+use super::{IntoOutcome, ErrorClassifier, Message, Subscription, Token};
 use crate::{
     retry::{Failure, Outcome},
     telemetry::Stats,
@@ -20,7 +20,7 @@ type Ready = Pin<Box<dyn Future<Output = bool> + Send + Sync>>;
 /// What an [`Attempt`] shares with its stream.
 struct Answers {
     subscription: Subscription,
-    judge: Judge,
+    judge: ErrorClassifier,
     dlx: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(subscription: Subscription, judge: Judge, dlx: bool) -> Self {
+    pub(super) fn new(subscription: Subscription, judge: ErrorClassifier, dlx: bool) -> Self {
         Self {
             answers: Arc::new(Answers {
                 subscription,

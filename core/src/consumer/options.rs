@@ -5,7 +5,7 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 use super::{
     Message, Messages, Pause, Subscription,
     delivery_queue::Batching,
-    handler::{IntoOutcome, IntoOutcomes, Judge, Running, run_batch_workers, run_workers},
+    handler::{IntoOutcome, IntoOutcomes, ErrorClassifier, RunningConsumer, run_batch_workers, run_workers},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -54,7 +54,7 @@ pub struct Consumer {
     pub(super) wait: Option<bool>,
     pub(super) limits: Limits,
     pub(super) listener: Listener,
-    pub(super) judge: Judge,
+    pub(super) judge: ErrorClassifier,
     /// The first option given that says how to retry; it needs `dlx`.
     pub(super) retries_by: Option<&'static str>,
 }
@@ -86,7 +86,7 @@ impl Consumer {
             wait: None,
             limits: Limits::default(),
             listener: Listener::default(),
-            judge: Judge::default(),
+            judge: ErrorClassifier::default(),
             retries_by: None,
         }
     }
@@ -373,9 +373,9 @@ impl Consumer {
         self.drain_timeout
     }
 
-    /// The [`Judge`] of this consumer, for callers that run handlers themselves.
+    /// The [`ErrorClassifier`] of this consumer, for callers that run handlers themselves.
     #[must_use]
-    pub fn judge(&self) -> Judge {
+    pub fn judge(&self) -> ErrorClassifier {
         self.judge.clone()
     }
 
@@ -479,7 +479,7 @@ impl Consumer {
     ///
     /// # Errors
     /// Those of [`subscribe`](Self::subscribe).
-    pub async fn start<F, R, By>(self, handler: F) -> Result<Running>
+    pub async fn start<F, R, By>(self, handler: F) -> Result<RunningConsumer>
     where
         F: Fn(Message) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcome<By>> + Send + 'static,
@@ -525,7 +525,7 @@ impl Consumer {
     ///
     /// # Errors
     /// Those of [`subscribe`](Self::subscribe).
-    pub async fn start_batches<F, R, By>(self, handler: F) -> Result<Running>
+    pub async fn start_batches<F, R, By>(self, handler: F) -> Result<RunningConsumer>
     where
         F: Fn(Vec<Message>) -> R + Send + Sync + 'static,
         R: Future<Output: IntoOutcomes<By>> + Send + 'static,
@@ -644,7 +644,7 @@ impl Consumer {
 /// Waits for `end` and drains, or for the end that the consumer comes to by itself.
 async fn until(
     end: impl Future<Output = ()> + Send,
-    running: Running,
+    running: RunningConsumer,
     client: Option<Client>,
 ) -> Result<()> {
     let _wanted = running.closes_when_dropped();

@@ -1,7 +1,7 @@
 //! Retries and parks messages that the caller did not consume from their queue.
 //!
 //! ```text
-//! Failed, Outcome ──► decide (engine/action.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
+//! FailedMessage, Outcome ──► decide (engine/action.rs) ──► Decision ──► store: a copy, confirmed ──► let go of the original
 //! ```
 
 use std::{
@@ -18,8 +18,8 @@ use lapin::{BasicProperties, types::ShortString};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Consumer, Failed,
-    engine::{Case, Consequence},
+    Consumer, FailedMessage,
+    engine::{AttemptContext, NextAction},
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -44,10 +44,10 @@ const FRESH: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client, message: retryrmq::BasicProperties) -> retryrmq::Result<()> {
-/// use retryrmq::{Failed, Failure, Outcome};
+/// use retryrmq::{FailedMessage, Failure, Outcome};
 ///
 /// let orders = rmq.retrier("orders")?.retry("list(1s, 1m)".parse()?);
-/// let failed = Failed::new("orders", "shop", "eu.de", message, b"a body")?;
+/// let failed = FailedMessage::new("orders", "shop", "eu.de", message, b"a body")?;
 /// orders.after(&failed, &Outcome::retry(Failure::new("the till is closed"))).await?;
 /// // It waits in `orders.retry.1000`, or is parked in `orders.parked`. Let go of the original now.
 /// # Ok(())
@@ -66,11 +66,11 @@ struct Shared {
     /// When the last look at the work queue was, and whether the queue existed.
     seen: Mutex<Option<(Instant, bool)>>,
     /// The look that runs now.
-    looking: Mutex<Option<WeakShared<Look>>>,
+    looking: Mutex<Option<WeakShared<QueueLookup>>>,
 }
 
 /// A look at the work queue, shared by everyone who asks meanwhile: each look takes a channel, and the broker limits those.
-type Look = BoxFuture<'static, Result<bool, Arc<Error>>>;
+type QueueLookup = BoxFuture<'static, Result<bool, Arc<Error>>>;
 
 /// What happens to a failed message: a copy goes to a queue.
 #[derive(Clone, Debug)]
@@ -88,9 +88,9 @@ pub struct Decision {
 
 impl Decision {
     /// The decision for a message of the work queue `queue`; `None` if no copy follows.
-    pub(super) fn of(queue: &str, consequence: Consequence) -> Option<Self> {
+    pub(super) fn of(queue: &str, consequence: NextAction) -> Option<Self> {
         match consequence {
-            Consequence::Copy(copying) => {
+            NextAction::Copy(copying) => {
                 let (to, properties) = (copying.copy.routing_key, copying.copy.properties);
                 let delay = match &copying.event {
                     Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
@@ -104,10 +104,10 @@ impl Decision {
                 })
             }
             // These belong to other strategies, and to a consumer that does not park.
-            Consequence::Ack
-            | Consequence::Drop(_)
-            | Consequence::Later(..)
-            | Consequence::Return(..) => None,
+            NextAction::Ack
+            | NextAction::Drop(_)
+            | NextAction::Later(..)
+            | NextAction::Return(..) => None,
         }
     }
 }
@@ -176,7 +176,7 @@ impl Retrier {
     }
 
     /// The look that runs now, or a new one.
-    fn look(&self) -> future::Shared<Look> {
+    fn look(&self) -> future::Shared<QueueLookup> {
         let looking = self.shared.looking.lock();
         let mut looking = looking.unwrap_or_else(PoisonError::into_inner);
         let under_way = looking.as_ref().and_then(WeakShared::upgrade);
@@ -223,22 +223,22 @@ impl Retrier {
     /// Decides what happens to a message after this outcome, as its consumer would. Sends nothing to the broker. `None` for
     /// [`Outcome::Ack`].
     #[must_use]
-    pub fn decide(&self, failed: &Failed, outcome: &Outcome) -> Option<Decision> {
+    pub fn decide(&self, failed: &FailedMessage, outcome: &Outcome) -> Option<Decision> {
         self.decided(failed, |case| case.after(outcome, fastrand::u64(..)))
     }
 
     /// Decides the detour of a message that never ran: a short wait with its crashes unchanged
     /// ([`Handover::Detour`](crate::Handover::Detour)). Sends nothing to the broker.
     #[must_use]
-    pub fn detour(&self, failed: &Failed) -> Option<Decision> {
+    pub fn detour(&self, failed: &FailedMessage) -> Option<Decision> {
         let crashes = failed.received.state.own_crashes;
         self.decided(failed, |case| case.detour(crashes, Detour::Shortest))
     }
 
     fn decided(
         &self,
-        failed: &Failed,
-        decide: impl FnOnce(Case<'_>) -> Consequence,
+        failed: &FailedMessage,
+        decide: impl FnOnce(AttemptContext<'_>) -> NextAction,
     ) -> Option<Decision> {
         let client = &self.shared.client;
         let origin = Origin {
@@ -246,7 +246,7 @@ impl Retrier {
             app_version: client.options().app_version.clone(),
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let case = Case {
+        let case = AttemptContext {
             options: &self.options,
             origin: &origin,
             received: &failed.received,
@@ -268,7 +268,7 @@ impl Retrier {
     /// Those of creating a queue ([`ErrorKind::AccessRefused`], [`ErrorKind::Mismatch`]) and of publishing to it
     /// ([`ErrorKind::Unroutable`], [`ErrorKind::NotConfirmed`], [`ErrorKind::Timeout`], [`ErrorKind::ConnectionLost`],
     /// [`ErrorKind::TooLarge`]). Then the copy may not be stored: keep the original.
-    pub async fn store(&self, failed: &Failed, decision: &Decision) -> Result<()> {
+    pub async fn store(&self, failed: &FailedMessage, decision: &Decision) -> Result<()> {
         let Shared { client, waits, .. } = &*self.shared;
         client.same_process()?;
         let properties = Arc::new(decision.properties.clone());
@@ -318,7 +318,7 @@ impl Retrier {
     ///
     /// # Errors
     /// Those of [`store`](Self::store).
-    pub async fn after(&self, failed: &Failed, outcome: &Outcome) -> Result<Option<Decision>> {
+    pub async fn after(&self, failed: &FailedMessage, outcome: &Outcome) -> Result<Option<Decision>> {
         let decision = self.decide(failed, outcome);
         if let Some(decision) = &decision {
             self.store(failed, decision).await?;

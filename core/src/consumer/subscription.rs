@@ -12,14 +12,14 @@ use tokio::{sync::watch, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
-    Consumer, Message, Token, delivery_queue::Inbox, handler::panic_text,
+    Consumer, Message, Token, delivery_queue::DeliveryQueue, handler::panic_text,
     handler_latency::HandlerLatency, shell::Shell,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
     retry::Outcome,
-    telemetry::{Complaints, Counters, Stats},
+    telemetry::{WarnLimiter, Counters, Stats},
 };
 
 /// A message, and the token to settle it with.
@@ -40,7 +40,7 @@ pub struct Delivery {
 /// outcomes with [`settle`](Self::settle). A message that is taken and never settled keeps its place in the prefetch until the connection
 /// ends, and closing waits for it up to the drain timeout.
 pub struct Subscription {
-    inbox: Arc<Inbox>,
+    inbox: Arc<DeliveryQueue>,
     counters: Counters,
     ended: watch::Receiver<Option<String>>,
     /// The fewest retries after which a message may be parked.
@@ -51,7 +51,7 @@ impl Subscription {
     /// Subscribes. A client that waits for its broker also waits here: the broker may go away again, or its queues may still have no leaders.
     pub(super) async fn open(options: Consumer, client: Client) -> Result<Self> {
         let waits = options.wait.unwrap_or(client.options().wait);
-        let (mut pause, mut complaints) = (FIRST_PAUSE, Complaints::default());
+        let (mut pause, mut complaints) = (FIRST_PAUSE, WarnLimiter::default());
         loop {
             match Self::tried(options.clone(), client.clone()).await {
                 Err(error) if waits && error.is_transient() && !is_out_of_channels(&error) => {
@@ -89,7 +89,7 @@ impl Subscription {
 
     async fn opened(options: Consumer, client: Client) -> Result<Self> {
         let latency = HandlerLatency::new(client.handling(&options.queue));
-        let inbox = Arc::new(Inbox::new(latency, options.batching()));
+        let inbox = Arc::new(DeliveryQueue::new(latency, options.batching()));
         let counters = client.counters(&options.queue);
         let patience = options.patience();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
@@ -98,7 +98,7 @@ impl Subscription {
             client.watch_parked(&queue);
         }
         let (ending, ended) = watch::channel(None);
-        let end = End {
+        let end = WakeOnEnd {
             inbox: Arc::clone(&inbox),
             ending,
         };
@@ -227,13 +227,13 @@ impl Subscription {
 }
 
 /// Wakes everyone who waits for messages or for the end, even if the task that should do it has panicked.
-struct End {
-    inbox: Arc<Inbox>,
+struct WakeOnEnd {
+    inbox: Arc<DeliveryQueue>,
     /// Closed at the end; what it holds then is the defect that ended the task.
     ending: watch::Sender<Option<String>>,
 }
 
-impl End {
+impl WakeOnEnd {
     fn broke(&self, panic: &str) {
         self.ending.send_replace(Some(format!(
             "the consumer was ended by a bug in retryrmq: {panic}; its unsettled messages are delivered again. Please report it"
@@ -243,7 +243,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for WakeOnEnd {
     fn drop(&mut self) {
         self.inbox.close();
         self.inbox.end();

@@ -5,7 +5,7 @@
 //! all of those too.
 //!
 //! Requeues are counted. If that count is limited, even by a policy that no client can see, messages that were only looked at are dropped.
-//! [`Wear`] decides when a message is replaced by a fresh copy instead.
+//! [`DeliveryLimit`] decides when a message is replaced by a fresh copy instead.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,17 +19,17 @@ use tracing::warn;
 use super::{
     Parked, Record, Resend,
     copies::Copies,
-    delivery_limit::{Move, Wear},
-    held::Held,
+    delivery_limit::{WalkMove, DeliveryLimit},
+    held::HeldMessages,
     republish::{RepublishBatch, Sent},
-    source::Supply,
+    source::Source,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{Census, Connection, Count, is_internal_error},
+    connection::{ReadyCounter, Connection, QueueCount, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
-    unreadable::{Reach, Trial, set_aside, set_aside_counted},
+    unreadable::{ScanRange, Trial, set_aside, set_aside_counted},
 };
 
 /// Whether the walk is over because the connection is.
@@ -53,8 +53,8 @@ pub struct Browse {
     pub(super) copies: Copies,
     /// Distinguishes the records of this walk from those of others.
     pub(super) walk: u64,
-    pub(super) supply: Supply,
-    pub(super) held: Held,
+    pub(super) supply: Source,
+    pub(super) held: HeldMessages,
     /// The queues that messages were replayed to, and when the first copy arrived there.
     pub(super) targets: HashMap<String, Instant>,
     /// Messages that could not be replaced by a fresh copy; they are shown next.
@@ -63,7 +63,7 @@ pub struct Browse {
     pub(super) rotation: Option<RepublishBatch>,
     /// The copies whose confirms are awaited, and the originals of those are still held.
     pub(super) sent: VecDeque<Sent>,
-    pub(super) wear: Wear,
+    pub(super) wear: DeliveryLimit,
     /// The queue is known to be a classic queue.
     classic: bool,
     pub(super) begun: bool,
@@ -82,9 +82,9 @@ impl Browse {
         // A connection of its own: a walk may hold very many messages, and nothing else may have to wait for its end.
         let connection = Connection::open(client.addresses(), "parked").await?;
         let channel = connection.channel().await?;
-        let found = Census::once(client.addresses(), &connection, &wire_name)
+        let found = ReadyCounter::once(client.addresses(), &connection, &wire_name)
             .await
-            .and_then(Count::read)
+            .and_then(QueueCount::read)
             .map_err(|error| absent(error, parked))?;
         // Checked before anything consumes: an auto-delete queue is deleted with its last consumer.
         check_parking(&connection, &parking).await?;
@@ -92,7 +92,7 @@ impl Browse {
         let (walk, total) = (fastrand::u64(..), found.message_count());
         let copies = Copies::new(client, &parking, walk);
         // A copy would have the whole time to live before it, and what was dropped has to go in the end.
-        let wear = Wear::of(classic || parked.is_of_dropped(), total);
+        let wear = DeliveryLimit::of(classic || parked.is_of_dropped(), total);
         if total > 0 && wear.counts() {
             // Without this permission a walk cannot undo what it costs, so it must not begin.
             copies.may_publish().await.map_err(|error| match error.kind() {
@@ -112,8 +112,8 @@ impl Browse {
             connection,
             copies,
             walk,
-            supply: Supply::new(wire_name, channel, total),
-            held: Held::default(),
+            supply: Source::new(wire_name, channel, total),
+            held: HeldMessages::default(),
             targets: HashMap::new(),
             unrenewed: VecDeque::new(),
             rotation: None,
@@ -202,7 +202,7 @@ impl Browse {
             connection,
             &self.queue,
             &self.parking,
-            Reach::Near(u32::MAX),
+            ScanRange::Near(u32::MAX),
             true,
         );
         let (mut moved, mut looked) = looking.await;
@@ -248,7 +248,7 @@ impl Browse {
                 .wear
                 .next_move(next, source, self.supply.expects_originals());
             let obstacle = self.obstacle(next);
-            if next_move == Move::Renew && obstacle.is_none() {
+            if next_move == WalkMove::Renew && obstacle.is_none() {
                 self.rotate(u32::MAX, |wear, next| wear.at_once(next))
                     .await?;
                 continue;
@@ -257,7 +257,7 @@ impl Browse {
                 break;
             };
             self.supply.has_come(source);
-            if next_move == Move::PassOver {
+            if next_move == WalkMove::PassOver {
                 self.pass_over(delivery);
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Rewrites a parking queue: every message is replaced by a fresh copy, so that the broker can delete the segments that it keeps because of
 //! the oldest messages.
 
-use super::{Browse, copy_marker::Source};
+use super::{Browse, copy_marker::DeliverySource};
 use crate::Result;
 
 /// How many copies may be unconfirmed.
@@ -42,10 +42,10 @@ impl Browse {
             };
             self.supply.has_come(source);
             match source {
-                Source::Elsewhere if is_whole => wave.push(self.keep(delivery)),
-                Source::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
+                DeliverySource::Elsewhere if is_whole => wave.push(self.keep(delivery)),
+                DeliverySource::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
                 // A copy that overtook the originals, for example because of its priority.
-                Source::Renewed | Source::Replayed => self.pass_over(delivery),
+                DeliverySource::Renewed | DeliverySource::Replayed => self.pass_over(delivery),
             }
         }
         let count = wave.len() as u64;

@@ -10,8 +10,8 @@ use lapin::{BasicProperties, types::FieldTable};
 use ring::digest::{Context, SHA256};
 
 use crate::{
-    consumer::{Decision, Failed, Message, Received},
-    retry::{Counting, Failure, HistoryEntry, ParkReason, Past, RetryState, fingerprint, headers},
+    consumer::{Decision, FailedMessage, Message, Received},
+    retry::{Counting, Failure, HistoryEntry, ParkReason, DeliveryPast, RetryState, fingerprint, headers},
     topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 
@@ -58,9 +58,9 @@ impl Record {
     }
 
     /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision will have when it is parked, or
-    /// [waits](crate::Waiter::mark) in its planned waiting queue.
+    /// [waits](crate::WaitingMessage::mark) in its planned waiting queue.
     #[must_use]
-    pub fn names_of(failed: &Failed, decision: &Decision) -> (String, String) {
+    pub fn names_of(failed: &FailedMessage, decision: &Decision) -> (String, String) {
         let record = Self::read(
             (0, 0),
             &Arc::from(failed.queue()),
@@ -166,7 +166,7 @@ impl Record {
         exchange: lapin::types::ShortString,
         routing_key: lapin::types::ShortString,
     ) -> Self {
-        let mut state = RetryState::read(queue, Counting::Header, Past::None, &properties);
+        let mut state = RetryState::read(queue, Counting::Header, DeliveryPast::None, &properties);
         let empty = FieldTable::default();
         let table = properties.headers().as_ref().unwrap_or(&empty);
         let deaths = headers::deaths(table);

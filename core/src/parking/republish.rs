@@ -8,9 +8,9 @@ use tracing::warn;
 
 use super::{
     Browse, Record,
-    copies::Answer,
-    copy_marker::Source,
-    delivery_limit::{NEAR, Wear, may_go},
+    copies::CopyConfirm,
+    copy_marker::DeliverySource,
+    delivery_limit::{NEAR, DeliveryLimit, may_go},
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct RepublishBatch {
     /// How many more may be renewed.
     most: u32,
-    wanted: fn(Wear, &Delivery) -> bool,
+    wanted: fn(DeliveryLimit, &Delivery) -> bool,
     /// Those that are held for it now.
     wave: Vec<Record>,
     /// With so many the wave is renewed.
@@ -36,7 +36,7 @@ pub(super) struct RepublishBatch {
 /// A copy that was sent, and the message that may go when it is confirmed.
 pub(super) struct Sent {
     tag: u64,
-    answer: Result<Answer>,
+    answer: Result<CopyConfirm>,
     asked: Instant,
 }
 
@@ -68,7 +68,7 @@ impl Browse {
     pub(super) async fn rotate(
         &mut self,
         most: u32,
-        wanted: fn(Wear, &Delivery) -> bool,
+        wanted: fn(DeliveryLimit, &Delivery) -> bool,
     ) -> Result<()> {
         self.rotation = Some(RepublishBatch {
             most,
@@ -97,7 +97,7 @@ impl Browse {
                 }
                 _ => break,
             };
-            if source == Source::Replayed {
+            if source == DeliverySource::Replayed {
                 break;
             }
             let Some(delivery) = self.supply.next() else {
@@ -150,7 +150,7 @@ impl Browse {
                 break;
             }
             if let Some(delivery) = self.supply.next() {
-                self.supply.has_come(Source::Elsewhere);
+                self.supply.has_come(DeliverySource::Elsewhere);
                 self.pass_over(delivery);
             }
             farther += 1;
@@ -204,7 +204,7 @@ impl Browse {
     }
 
     /// Publishes copies to the tail, and acknowledges each original after the confirm. A refused copy does not stop the others: its original
-    /// is still [held](super::held::Held), to be renewed again if the queue was full, and otherwise as it is.
+    /// is still [held](super::held::HeldMessages), to be renewed again if the queue was full, and otherwise as it is.
     ///
     /// # Errors
     /// Those that are not about one message.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use lapin::{BasicProperties, types::FieldTable};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Browse, Record, copies::Answer};
+use super::{Browse, Record, copies::CopyConfirm};
 use crate::{
     Error, ErrorKind, Result,
-    connection::Census,
+    connection::ReadyCounter,
     consumer::Received,
     retry::headers,
     terminal_escape,
@@ -199,7 +199,7 @@ impl Browse {
     pub(super) async fn confirmed<T>(
         &mut self,
         messages: &[T],
-        send: impl Fn(&Self, &T) -> Result<(Answer, String)>,
+        send: impl Fn(&Self, &T) -> Result<(CopyConfirm, String)>,
     ) -> Vec<Result<()>> {
         let ours = self.supply.check();
         if let Err(error) = self.unless_over(ours) {
@@ -294,7 +294,7 @@ impl Browse {
     /// # Errors
     /// [`ErrorKind::Timeout`] if the queue has no leader to ask, and those of a lost connection.
     pub async fn ready(&mut self) -> Result<u32> {
-        let count = Census::once(
+        let count = ReadyCounter::once(
             self.copies.addresses(),
             &self.connection,
             self.supply.queue(),

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{channel_tags::Tags, copy_marker::Source, prefetch_window::Window};
+use super::{channel_tags::ChannelTags, copy_marker::DeliverySource, prefetch_window::PrefetchWindow};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -48,7 +48,7 @@ const LINGER_EACH: Duration = Duration::from_millis(1);
 const LINGER_MORE: Duration = Duration::from_secs(10);
 
 /// What one consumer of a walk received.
-struct Share {
+struct ConsumerShare {
     /// The first delivery tag. The tags of a channel have no gaps.
     first: u64,
     /// How many of them are unsettled.
@@ -56,21 +56,21 @@ struct Share {
 }
 
 /// Where a walk's messages come from, and where they are settled.
-pub(crate) struct Supply {
+pub(crate) struct Source {
     queue: ShortString,
     channel: OpenChannel,
     /// The earlier channels.
     earlier: Vec<OpenChannel>,
-    tags: Tags,
+    tags: ChannelTags,
     /// The current consumer.
     stream: Option<lapin::Consumer>,
     /// The current consumer is being cancelled.
     stopping: bool,
     /// The next consumer is being opened. A task of its own, because the broker sends to it even if the caller has dropped its future.
     opening: Option<JoinHandle<Result<lapin::Consumer>>>,
-    window: Window,
+    window: PrefetchWindow,
     /// One per consumer so far.
-    shares: Vec<Share>,
+    shares: Vec<ConsumerShare>,
     came: u64,
     /// Deliveries that were not handed out yet.
     ahead: VecDeque<Delivery>,
@@ -92,18 +92,18 @@ pub(crate) struct Supply {
     pace: Duration,
 }
 
-impl Supply {
+impl Source {
     /// For a queue with this many messages ready.
     pub(crate) fn new(queue: ShortString, channel: OpenChannel, left: u32) -> Self {
         Self {
             queue,
             channel,
             earlier: Vec::new(),
-            tags: Tags::default(),
+            tags: ChannelTags::default(),
             stream: None,
             stopping: false,
             opening: None,
-            window: Window::default(),
+            window: PrefetchWindow::default(),
             shares: Vec::new(),
             came: 0,
             ahead: VecDeque::new(),
@@ -194,11 +194,11 @@ impl Supply {
     }
 
     /// Counts a message from this source.
-    pub(crate) fn has_come(&mut self, source: Source) {
+    pub(crate) fn has_come(&mut self, source: DeliverySource) {
         match source {
-            Source::Elsewhere => self.left = self.left.saturating_sub(1),
-            Source::Renewed => self.copies = self.copies.saturating_sub(1),
-            Source::Replayed => {}
+            DeliverySource::Elsewhere => self.left = self.left.saturating_sub(1),
+            DeliverySource::Renewed => self.copies = self.copies.saturating_sub(1),
+            DeliverySource::Replayed => {}
         }
     }
 
@@ -293,7 +293,7 @@ impl Supply {
         let broken = |why| Err(Error::new(ErrorKind::Closed, "the runtime ended").with_source(why));
         self.stream = Some(opened.unwrap_or_else(broken)?);
         let first = self.came + 1;
-        self.shares.push(Share { first, held: 0 });
+        self.shares.push(ConsumerShare { first, held: 0 });
         Ok(())
     }
 

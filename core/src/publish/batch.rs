@@ -23,7 +23,7 @@ use crate::{
 const UNWRITTEN: usize = 1 << 20;
 
 /// The result of a wave. Publishers of returned messages were answered already.
-pub(super) struct Sent {
+pub(super) struct BatchResult {
     /// The channel, unless confirms are still missing that would be mixed up with those of the next wave.
     pub(super) channel: Option<OpenChannel>,
     pub(super) answers: Vec<(Task, Result<()>)>,
@@ -101,7 +101,7 @@ impl Deadline {
 
 /// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
 /// more are passed to it.
-pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> Sent {
+pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
@@ -221,7 +221,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
             answers.push((task, result));
         }
     }
-    Sent {
+    BatchResult {
         channel: (!timed_out).then_some(channel),
         answers,
         broken_off,

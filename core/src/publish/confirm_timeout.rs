@@ -10,15 +10,15 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// Doubles after each wave that was not confirmed in time. Such messages are published again, so a broker that needs half a minute per
 /// confirm would otherwise get copies without end.
 #[derive(Debug)]
-pub(super) struct Patience(Duration);
+pub(super) struct ConfirmTimeout(Duration);
 
-impl Default for Patience {
+impl Default for ConfirmTimeout {
     fn default() -> Self {
         Self(ANSWER)
     }
 }
 
-impl Patience {
+impl ConfirmTimeout {
     pub(super) fn now(&self) -> Duration {
         self.0
     }
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn a_slow_broker_is_waited_for_long_enough_at_last() {
         let needs = Duration::from_secs(130);
-        let mut patience = Patience::default();
+        let mut patience = ConfirmTimeout::default();
         let mut in_vain = 0;
         while patience.now() < needs {
             patience.was_in_vain();

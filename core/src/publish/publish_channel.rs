@@ -16,12 +16,12 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    batch::{self, Sent, is_in_doubt},
-    channel_pool::{ChannelPool, Got, TURN},
-    confirm_timeout::Patience,
+    batch::{self, BatchResult, is_in_doubt},
+    channel_pool::{ChannelPool, AcquiredChannel, TURN},
+    confirm_timeout::ConfirmTimeout,
     job::Task,
-    rejected_cache::Refused,
-    stall_detector::Stalls,
+    rejected_cache::RejectedCache,
+    stall_detector::StallDetector,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -48,22 +48,22 @@ const FEW: usize = 16;
 pub(super) struct Lane {
     pub(super) link: Arc<Link>,
     pub(super) channels: Arc<ChannelPool>,
-    pub(super) stalls: Arc<Stalls>,
+    pub(super) stalls: Arc<StallDetector>,
     pub(super) number: usize,
 }
 
 /// Where a lane sends its messages.
-trait Outlet {
-    fn desk(&self) -> Desk;
-    fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) -> impl Future<Output = ()> + Send;
+trait BatchSink {
+    fn desk(&self) -> LaneState;
+    fn publish(&self, tasks: Vec<Task>, desk: &mut LaneState) -> impl Future<Output = ()> + Send;
 }
 
-impl Outlet for Lane {
-    fn desk(&self) -> Desk {
-        Desk::new(Arc::clone(&self.channels), self.number)
+impl BatchSink for Lane {
+    fn desk(&self) -> LaneState {
+        LaneState::new(Arc::clone(&self.channels), self.number)
     }
 
-    async fn publish(&self, tasks: Vec<Task>, desk: &mut Desk) {
+    async fn publish(&self, tasks: Vec<Task>, desk: &mut LaneState) {
         let _waits = self.stalls.waits(self.number);
         desk.publish(&self.link, tasks).await;
     }
@@ -75,7 +75,7 @@ pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
 }
 
 /// After a panic, the messages of its wave are answered as they are dropped, and the channel is lost. The lane goes on.
-async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
+async fn serve(outlet: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
         let mut desk = outlet.desk();
         let mut wave = Vec::with_capacity(WAVE);
@@ -87,20 +87,20 @@ async fn serve(outlet: &impl Outlet, mut jobs: mpsc::UnboundedReceiver<Task>) {
 }
 
 /// What a lane keeps between waves. Its channel is where others find it, too.
-struct Desk {
+struct LaneState {
     channels: Arc<ChannelPool>,
     lane: usize,
-    patience: Patience,
-    refused: Refused,
+    patience: ConfirmTimeout,
+    refused: RejectedCache,
 }
 
-impl Desk {
+impl LaneState {
     fn new(channels: Arc<ChannelPool>, lane: usize) -> Self {
         Self {
             channels,
             lane,
-            patience: Patience::default(),
-            refused: Refused::default(),
+            patience: ConfirmTimeout::default(),
+            refused: RejectedCache::default(),
         }
     }
 
@@ -175,12 +175,12 @@ impl Desk {
             let got = channels.get(self.lane, turn.as_ref(), &connection, is_full);
             is_full = false;
             let opening = match got {
-                Got::Channel(channel) => return Ok(channel),
-                Got::MayOpen(opening) => opening,
-                Got::Wait if Instant::now() >= until => {
+                AcquiredChannel::Channel(channel) => return Ok(channel),
+                AcquiredChannel::MayOpen(opening) => opening,
+                AcquiredChannel::Wait if Instant::now() >= until => {
                     return Err(channels.all_in_use(&connection));
                 }
-                Got::Wait => {
+                AcquiredChannel::Wait => {
                     turn.get_or_insert_with(|| channels.turn());
                     channels.returned().await;
                     continue;
@@ -241,7 +241,7 @@ impl Desk {
     /// Publishes a wave. Returns the messages whose result is unknown because of another one.
     async fn attempt(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Vec<Task> {
         let alone = wave.len() == 1;
-        let Sent {
+        let BatchResult {
             channel,
             answers,
             broken_off,
@@ -313,7 +313,7 @@ impl Desk {
         }
     }
 
-    async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Sent {
+    async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> BatchResult {
         let began = Instant::now();
         let sent = batch::send(channel, wave, self.patience.now()).await;
         if sent.channel.is_some() {
@@ -424,12 +424,12 @@ mod tests {
     #[derive(Default)]
     struct PanicsOnce(AtomicUsize);
 
-    impl Outlet for PanicsOnce {
-        fn desk(&self) -> Desk {
-            Desk::new(Arc::default(), 0)
+    impl BatchSink for PanicsOnce {
+        fn desk(&self) -> LaneState {
+            LaneState::new(Arc::default(), 0)
         }
 
-        async fn publish(&self, tasks: Vec<Task>, _: &mut Desk) {
+        async fn publish(&self, tasks: Vec<Task>, _: &mut LaneState) {
             tokio::task::yield_now().await;
             let wave = self.0.fetch_add(1, Ordering::Relaxed);
             assert!(wave != 0, "as it is meant");

@@ -8,7 +8,7 @@ use super::job::Task;
 
 /// What a returned message has in common with the sent one: RabbitMQ returns it unchanged.
 #[derive(PartialEq, Eq, Hash)]
-struct Likeness<'a> {
+struct ReturnedKey<'a> {
     exchange: &'a str,
     routing_key: &'a str,
     message_id: Option<&'a str>,
@@ -22,9 +22,9 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
     if returned.is_empty() {
         return back;
     }
-    let mut groups: HashMap<Likeness<'_>, Vec<usize>> = HashMap::new();
+    let mut groups: HashMap<ReturnedKey<'_>, Vec<usize>> = HashMap::new();
     for (index, job) in wave.iter().enumerate() {
-        let likeness = Likeness {
+        let likeness = ReturnedKey {
             exchange: job.exchange.as_str(),
             routing_key: job.routing_key.as_str(),
             message_id: job.properties.message_id().as_ref().map(|id| id.as_str()),
@@ -33,7 +33,7 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
         groups.entry(likeness).or_default().push(index);
     }
     for message in returned {
-        let likeness = Likeness {
+        let likeness = ReturnedKey {
             exchange: message.exchange.as_str(),
             routing_key: message.routing_key.as_str(),
             message_id: message

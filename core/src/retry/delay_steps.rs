@@ -14,7 +14,7 @@ const R10: [u64; 10] = [100, 125, 160, 200, 250, 320, 400, 500, 630, 800];
 /// A message waits there with the exact delay as its own `expiration`; RabbitMQ takes the shorter of the two. So the message is never
 /// early, on time when the rung is empty, and behind an earlier message at most one rung late.
 #[must_use]
-pub fn rung(delay: Duration) -> Duration {
+pub fn delay_step(delay: Duration) -> Duration {
     let wanted = delay.as_nanos().div_ceil(1_000_000).max(1);
     let mut power = 1u128;
     loop {
@@ -49,7 +49,7 @@ mod tests {
             (6_301, 8_000),
         ] {
             assert_eq!(
-                rung(Duration::from_millis(asked)).as_millis(),
+                delay_step(Duration::from_millis(asked)).as_millis(),
                 got,
                 "{asked}"
             );
@@ -60,9 +60,9 @@ mod tests {
         #[test]
         fn never_shorter_and_at_most_a_quarter_longer(ms in 100u64..31_536_000_000) {
             let delay = Duration::from_millis(ms);
-            prop_assert!(rung(delay) >= delay);
-            prop_assert!(rung(delay).as_millis() <= delay.as_millis() * 13 / 10 + 1);
-            prop_assert_eq!(rung(rung(delay)), rung(delay));
+            prop_assert!(delay_step(delay) >= delay);
+            prop_assert!(delay_step(delay).as_millis() <= delay.as_millis() * 13 / 10 + 1);
+            prop_assert_eq!(delay_step(delay_step(delay)), delay_step(delay));
         }
     }
 
@@ -71,8 +71,8 @@ mod tests {
         let mut rungs = std::collections::BTreeSet::new();
         let mut delay = Duration::from_millis(1);
         while delay < MAX_DELAY {
-            rungs.insert(rung(delay));
-            delay = rung(delay) + Duration::from_millis(1);
+            rungs.insert(delay_step(delay));
+            delay = delay_step(delay) + Duration::from_millis(1);
         }
         assert!(rungs.len() < 110, "{}", rungs.len());
     }

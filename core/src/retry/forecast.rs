@@ -214,11 +214,11 @@ pub struct Forecast {
     /// The most messages that waited at a time, in all waiting queues together.
     pub most_waiting: u64,
     /// One entry for all first attempts, one for all second attempts, …
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<AttemptRound>,
     /// The waiting queues, by delay.
-    pub queues: BTreeMap<Duration, Depth>,
+    pub queues: BTreeMap<Duration, QueueDepth>,
     /// Equal parts of the time from the first arrival to the last.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<ForecastInterval>,
     /// The length of each moment.
     pub moment: Duration,
 }
@@ -226,7 +226,7 @@ pub struct Forecast {
 /// All first, all second, … attempts of a [`Forecast`].
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Round {
+pub struct AttemptRound {
     /// How many messages got to this attempt.
     pub attempts: u64,
     /// How many of these attempts failed.
@@ -240,7 +240,7 @@ pub struct Round {
 /// A waiting queue of a [`Forecast`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Depth {
+pub struct QueueDepth {
     /// How many messages waited in it in all.
     pub messages: u64,
     /// The most messages that waited in it at a time.
@@ -252,7 +252,7 @@ pub struct Depth {
 /// A part of the time of a [`Forecast`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Moment {
+pub struct ForecastInterval {
     /// How many messages arrived in it.
     pub arrivals: u64,
     /// How many attempts began in it.
@@ -265,7 +265,7 @@ pub struct Moment {
 
 /// What is known of a message.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct MessageState {
     retries: u32,
     first_failed_at: Option<u64>,
 }
@@ -283,7 +283,7 @@ struct Run<'a> {
     policy: &'a Policy,
     outcome: Outcome,
     state: RetryState,
-    known: Vec<Known>,
+    known: Vec<MessageState>,
     ready: VecDeque<u32>,
     /// Sorted by time in µs, then by when they were made.
     events: BinaryHeap<Reverse<(u64, u64, Event, u32)>>,
@@ -307,7 +307,7 @@ impl<'a> Run<'a> {
             policy,
             outcome: Outcome::retry(Failure::new("no")),
             state: RetryState::default(),
-            known: vec![Known::default(); usize::try_from(messages).unwrap_or(0)],
+            known: vec![MessageState::default(); usize::try_from(messages).unwrap_or(0)],
             ready: VecDeque::new(),
             events: BinaryHeap::new(),
             made: 0,
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
             open: 0,
             forecast: Forecast {
                 messages,
-                moments: vec![Moment::default(); load.moments],
+                moments: vec![ForecastInterval::default(); load.moments],
                 moment: Duration::from_micros(width),
                 ..Forecast::default()
             },
@@ -439,7 +439,7 @@ impl<'a> Run<'a> {
         );
         match action {
             Action::Retry { retry, delay, .. } => {
-                self.known[id as usize] = Known {
+                self.known[id as usize] = MessageState {
                     retries: retry,
                     first_failed_at: known.first_failed_at.or(Some(unix)),
                 };
@@ -469,7 +469,7 @@ impl<'a> Run<'a> {
     fn note(&mut self, attempt: u32, failed: bool, after: Duration) {
         let index = attempt as usize - 1;
         if self.forecast.rounds.len() <= index {
-            self.forecast.rounds.resize(index + 1, Round::default());
+            self.forecast.rounds.resize(index + 1, AttemptRound::default());
             self.totals.resize(index + 1, Duration::ZERO);
             self.forecast.rounds[index].earliest = after;
         }

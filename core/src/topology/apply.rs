@@ -7,13 +7,13 @@ use lapin::{
 };
 
 use super::{
-    Item, Lacking, Missing, Plan, QueueType, conflicting_arguments,
+    Item, MissingItems, Missing, Plan, QueueType, conflicting_arguments,
     plan::{field_table, name},
 };
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, Kind, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, look,
+        Connection, ProbedQueueType, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, look,
     },
 };
 
@@ -70,7 +70,7 @@ pub(crate) async fn apply(
     plan: &Plan,
     mode: Mode,
 ) -> Result<Vec<Finding>> {
-    let mut lacking = Lacking::default();
+    let mut lacking = MissingItems::default();
     let found = apply_some(connection, &plan.items, mode, &mut lacking).await;
     lacking.or(found)
 }
@@ -80,7 +80,7 @@ pub(crate) async fn apply_some(
     connection: &Connection,
     items: &[Item],
     mode: Mode,
-    lacking: &mut Lacking,
+    lacking: &mut MissingItems,
 ) -> Result<Vec<Finding>> {
     let mut broker = Broker {
         connection,
@@ -104,7 +104,7 @@ pub(crate) async fn apply_some(
                 missing,
                 ..
             } => {
-                let sought = Sought {
+                let sought = QueueLookup {
                     queue: name,
                     arguments: field_table(arguments),
                     any: *any_arguments,
@@ -155,7 +155,7 @@ pub(crate) async fn apply_some(
 }
 
 /// A queue that is looked for.
-struct Sought<'a> {
+struct QueueLookup<'a> {
     queue: &'a str,
     arguments: FieldTable,
     any: bool,
@@ -165,7 +165,7 @@ struct Sought<'a> {
     is_handover_queue: bool,
 }
 
-impl Sought<'_> {
+impl QueueLookup<'_> {
     fn is_missing(&self) -> Error {
         let queue = self.queue;
         let message = if self.is_handover_queue {
@@ -248,15 +248,15 @@ fn is_a_stream(queue: &str) -> String {
 
 /// The queue type that a refused argument names: `invalid arg 'x-max-age' for queue 'q' in vhost '/' of queue type rabbit_classic_queue`. The
 /// names of the queue and the virtual host, which may contain anything, come before it.
-fn type_in(refusal: &str) -> Option<Kind> {
+fn type_in(refusal: &str) -> Option<ProbedQueueType> {
     let (_, named) = refusal.rsplit_once("of queue type ")?;
     let is = |kind: &str| named.starts_with(kind);
     if is("rabbit_classic_queue") {
-        Some(Kind::Classic)
+        Some(ProbedQueueType::Classic)
     } else if is("rabbit_quorum_queue") {
-        Some(Kind::Quorum)
+        Some(ProbedQueueType::Quorum)
     } else if is("rabbit_stream_queue") {
-        Some(Kind::Stream)
+        Some(ProbedQueueType::Stream)
     } else {
         None
     }
@@ -278,7 +278,7 @@ struct Broker<'a> {
     /// The type of the queue, if the broker told it.
     told: Option<QueueType>,
     /// The queue whose type was asked last, and the answer.
-    asked: Option<(String, Option<Kind>)>,
+    asked: Option<(String, Option<ProbedQueueType>)>,
     /// How many services consume the queue.
     services: Option<u32>,
 }
@@ -301,7 +301,7 @@ impl Broker<'_> {
         let wire = name(queue)?;
         match look(self.channel().await?.lapin(), wire).await {
             Ok(_) => {
-                if self.type_of(queue).await? == Some(Kind::Stream) {
+                if self.type_of(queue).await? == Some(ProbedQueueType::Stream) {
                     return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
                 }
                 Ok(())
@@ -313,7 +313,7 @@ impl Broker<'_> {
         }
     }
 
-    async fn queue(&mut self, sought: Sought<'_>, mode: Mode) -> Result<Status> {
+    async fn queue(&mut self, sought: QueueLookup<'_>, mode: Mode) -> Result<Status> {
         let queue = sought.queue;
         let wire = name(queue)?;
         let looked = look(self.channel().await?.lapin(), wire.clone()).await;
@@ -346,7 +346,7 @@ impl Broker<'_> {
             if (sought.any || sought.is_work_queue)
                 && !sought.is_handover_queue
                 && mode != Mode::Exist
-                && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
+                && self.asked_for_its_type(queue).await? == Some(ProbedQueueType::Stream)
             {
                 return match mode {
                     Mode::Compare => Ok(Status::Differs(sought.is_a_stream())),
@@ -372,7 +372,7 @@ impl Broker<'_> {
             Ok(()) => {
                 // What was created may be another's, of another type.
                 if sought.is_work_queue
-                    && self.asked_for_its_type(queue).await? == Some(Kind::Stream)
+                    && self.asked_for_its_type(queue).await? == Some(ProbedQueueType::Stream)
                 {
                     return Err(Error::new(ErrorKind::Mismatch, sought.is_a_stream()));
                 }
@@ -386,7 +386,7 @@ impl Broker<'_> {
     }
 
     /// Adds the queue type if the user's arguments do not name one, so that a virtual host whose default type is `stream` creates none.
-    async fn name_the_type(&mut self, sought: &mut Sought<'_>) -> Result<()> {
+    async fn name_the_type(&mut self, sought: &mut QueueLookup<'_>) -> Result<()> {
         let capabilities = self.connection.server().capabilities();
         if sought.arguments.contains_key(TYPE)
             || !capabilities.tells_default_type
@@ -395,13 +395,13 @@ impl Broker<'_> {
             return Ok(());
         }
         let named = match self.default_type(sought.queue).await? {
-            Some(Kind::Stream) => {
+            Some(ProbedQueueType::Stream) => {
                 return Err(Error::new(ErrorKind::Mismatch, sought.would_be_a_stream()));
             }
-            Some(Kind::Quorum) => QueueType::Quorum,
+            Some(ProbedQueueType::Quorum) => QueueType::Quorum,
             // Before 4.0, whoever declares the queue without a type would be refused.
-            Some(Kind::Classic) if capabilities.fills_in_default_type => QueueType::Classic,
-            Some(Kind::Classic) | None => return Ok(()),
+            Some(ProbedQueueType::Classic) if capabilities.fills_in_default_type => QueueType::Classic,
+            Some(ProbedQueueType::Classic) | None => return Ok(()),
         };
         let named = AMQPValue::LongString(named.as_str().into());
         sought.arguments.insert(TYPE.into(), named);
@@ -410,7 +410,7 @@ impl Broker<'_> {
 
     /// The type of a queue that is declared without one: the virtual host's or node's default. No type takes both arguments of this
     /// declaration, so that nothing is created, and the refusal names the type. `None` if it does not.
-    async fn default_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn default_type(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         let mut impossible = FieldTable::default();
         impossible.insert("x-max-age".into(), AMQPValue::LongString("1D".into())); // streams only
         // No streams. It is long, so that a broker that accepts both deletes no message before the queue is deleted.
@@ -444,7 +444,7 @@ impl Broker<'_> {
 
     /// Declares a queue. If the work queue exists, harmless arguments that its owner set are adopted: each refusal names the first argument
     /// that differs, and its value.
-    async fn declare(&mut self, sought: &Sought<'_>, present: bool) -> Result<()> {
+    async fn declare(&mut self, sought: &QueueLookup<'_>, present: bool) -> Result<()> {
         let durable = QueueDeclareOptions {
             durable: true,
             ..QueueDeclareOptions::default()
@@ -473,7 +473,7 @@ impl Broker<'_> {
 
     /// Whether a queue is deleted with its last consumer. AMQP shows that only in the refusal of a declaration: first whether the queue is
     /// durable, then this, then its arguments. A user who may not declare it does not find out.
-    async fn is_auto_delete(&mut self, sought: &Sought<'_>) -> Result<bool> {
+    async fn is_auto_delete(&mut self, sought: &QueueLookup<'_>) -> Result<bool> {
         // A quorum queue must be durable, so none of these declarations can create one that is not.
         let mut quorum = FieldTable::default();
         quorum.insert(
@@ -502,18 +502,18 @@ impl Broker<'_> {
     }
 
     /// The type of a queue, if it can be found out. A user who may not read it gets a refusal when consuming.
-    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn asked_for_its_type(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         let kind = self.type_of(queue).await?;
         match kind {
-            Some(Kind::Classic) => self.told = Some(QueueType::Classic),
-            Some(Kind::Quorum) => self.told = Some(QueueType::Quorum),
-            Some(Kind::Stream) | None => {}
+            Some(ProbedQueueType::Classic) => self.told = Some(QueueType::Classic),
+            Some(ProbedQueueType::Quorum) => self.told = Some(QueueType::Quorum),
+            Some(ProbedQueueType::Stream) | None => {}
         }
         Ok(kind)
     }
 
     /// The same, asked once for each queue.
-    async fn type_of(&mut self, queue: &str) -> Result<Option<Kind>> {
+    async fn type_of(&mut self, queue: &str) -> Result<Option<ProbedQueueType>> {
         if let Some((asked, kind)) = &self.asked
             && asked == queue
         {

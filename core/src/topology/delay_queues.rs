@@ -30,8 +30,8 @@ use tracing::{debug, warn};
 
 use super::{
     DeadLetterProbes, Finding, Item, Mode, Plan, QueueType, SAFE_AGE, Status,
-    age_marker::{Age, is_markable},
-    declare_backoff::Patience,
+    age_marker::{MarkerAge, is_markable},
+    declare_backoff::DeclareBackoff,
     declarer::{Declarer, Make},
     delayed_exchange::{exchange, exchange_and_binding},
     fallback_queue::substitute,
@@ -54,11 +54,11 @@ struct Inner<M> {
     queue: String,
     queue_type: QueueType,
     declare: bool,
-    patience: Patience,
+    patience: DeclareBackoff,
     /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
     /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
-    places: Mutex<HashMap<String, Place>>,
+    places: Mutex<HashMap<String, QueueState>>,
     permits: Semaphore,
     /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.
     unseen: Mutex<Unmarked>,
@@ -95,37 +95,37 @@ impl Unmarked {
 const SHORT: Duration = Duration::from_millis(200);
 
 /// What is known of one queue.
-enum Place {
+enum QueueState {
     Known {
         age: QueueAge<Instant>,
         losses: u64,
-        look: Look,
+        look: MarkerLookup,
         /// Whether somebody will mark it when it is old.
         is_to_be_marked: bool,
     },
     Making {
         answer: watch::Receiver<Option<Result<Instant>>>,
-        before: Option<Refusal>,
+        before: Option<QueueError>,
     },
-    Refused(Refusal),
+    Refused(QueueError),
 }
 
 /// A look for the marker of a queue.
-enum Look {
+enum MarkerLookup {
     Open,
     Asked(watch::Receiver<bool>),
     Answered,
 }
 
 /// Why a queue cannot be used, and when to try again.
-struct Refusal {
+struct QueueError {
     error: Error,
     until: Instant,
     times: u32,
 }
 
-impl Refusal {
-    fn after(before: Option<Self>, error: Error, patience: Patience) -> Self {
+impl QueueError {
+    fn after(before: Option<Self>, error: Error, patience: DeclareBackoff) -> Self {
         let times = before.map_or(1, |before| before.times.saturating_add(1));
         let until = Instant::now() + patience.pause(error.kind(), times);
         Self {
@@ -153,7 +153,7 @@ impl DelayQueues {
             queue_type,
             declare,
             losses,
-            Patience::Consumer,
+            DeclareBackoff::Consumer,
         )
     }
 
@@ -166,7 +166,7 @@ impl DelayQueues {
         probes: Arc<DeadLetterProbes>,
     ) -> Self {
         let maker = Declarer::new(addresses, probes);
-        Self::with(maker, queue, queue_type, true, losses, Patience::Publisher)
+        Self::with(maker, queue, queue_type, true, losses, DeclareBackoff::Publisher)
     }
 }
 
@@ -177,7 +177,7 @@ impl<M: Make> DelayQueues<M> {
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
-        patience: Patience,
+        patience: DeclareBackoff,
     ) -> Self {
         Self(Arc::new(Inner {
             maker,
@@ -207,7 +207,7 @@ impl<M: Make> DelayQueues<M> {
                 Status::Missing => {
                     let why = format!("the queue `{name}` does not exist");
                     let error = Error::new(ErrorKind::QueueNotFound, why);
-                    Place::Refused(Refusal::after(None, error, self.0.patience))
+                    QueueState::Refused(QueueError::after(None, error, self.0.patience))
                 }
                 Status::Differs(_) | Status::Unknown => continue,
             };
@@ -218,7 +218,7 @@ impl<M: Make> DelayQueues<M> {
     /// Forgets a queue or an exchange that is missing.
     pub(crate) fn forget(&self, name: &str) {
         let mut places = self.0.places();
-        if let Some(Place::Known { .. }) = places.get(name) {
+        if let Some(QueueState::Known { .. }) = places.get(name) {
             places.remove(name);
         }
     }
@@ -309,14 +309,14 @@ impl<M: Make> DelayQueues<M> {
         let told = {
             let mut places = self.0.places();
             match places.get_mut(name) {
-                Some(Place::Known {
+                Some(QueueState::Known {
                     age,
                     losses,
-                    look: look @ Look::Open,
+                    look: look @ MarkerLookup::Open,
                     ..
                 }) if *losses == now && age.safe_from() > Instant::now() => {
                     let (told, answer) = watch::channel(false);
-                    *look = Look::Asked(answer);
+                    *look = MarkerLookup::Asked(answer);
                     told
                 }
                 _ => return,
@@ -325,8 +325,8 @@ impl<M: Make> DelayQueues<M> {
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         tokio::spawn(async move {
             let age = inner.maker.age(&inner.queue, &name, SAFE_AGE).await;
-            let is_unmarked = matches!(age, Ok(Age::Unknown));
-            inner.looked(&name, &told, age.map(|age| age == Age::Old));
+            let is_unmarked = matches!(age, Ok(MarkerAge::Unknown));
+            inner.looked(&name, &told, age.map(|age| age == MarkerAge::Old));
             told.send_replace(true);
             if is_unmarked {
                 inner.mark_young(vec![name]).await;
@@ -376,10 +376,10 @@ impl<M: Make> DelayQueues<M> {
     /// Those of [`apply`](super::apply), [`Connection::open`](crate::connection::Connection::open) and [`DeadLetterProbes::check`].
     pub(crate) async fn ensure(&self, name: &str) -> Result<Instant> {
         let mut answer = match self.0.ask(name) {
-            Asked::Known(safe_from) => return Ok(safe_from),
-            Asked::Refused(error) => return Err(error),
-            Asked::Making(answer) => answer,
-            Asked::Begin(answer, told) => {
+            QueueAnswer::Known(safe_from) => return Ok(safe_from),
+            QueueAnswer::Refused(error) => return Err(error),
+            QueueAnswer::Making(answer) => answer,
+            QueueAnswer::Begin(answer, told) => {
                 let (inner, name) = (Arc::clone(&self.0), name.to_owned());
                 // A task of its own: it runs to its end even if nobody waits any more.
                 tokio::spawn(async move { inner.make(&name, &told).await });
@@ -433,8 +433,8 @@ impl<M: Make> DelayQueues<M> {
         let worth_a_try = {
             let places = self.0.places();
             let refusal = match places.get(name)? {
-                Place::Refused(refusal) => refusal,
-                Place::Making {
+                QueueState::Refused(refusal) => refusal,
+                QueueState::Making {
                     before: Some(refusal),
                     ..
                 } => refusal,
@@ -456,7 +456,7 @@ impl<M: Make> DelayQueues<M> {
 }
 
 /// The result of asking for a queue.
-enum Asked {
+enum QueueAnswer {
     Known(Instant),
     Refused(Error),
     Making(watch::Receiver<Option<Result<Instant>>>),
@@ -467,33 +467,33 @@ enum Asked {
 }
 
 impl<M: Make> Inner<M> {
-    fn ask(&self, name: &str) -> Asked {
+    fn ask(&self, name: &str) -> QueueAnswer {
         if let Some(safe_from) = self.known(name) {
-            return Asked::Known(safe_from);
+            return QueueAnswer::Known(safe_from);
         }
         let mut places = self.places();
         match places.get(name) {
             // Without a sender the task that creates it is gone, and would never answer.
-            Some(Place::Making { answer, .. }) if answer.has_changed().is_ok() => {
-                return Asked::Making(answer.clone());
+            Some(QueueState::Making { answer, .. }) if answer.has_changed().is_ok() => {
+                return QueueAnswer::Making(answer.clone());
             }
-            Some(Place::Refused(refusal)) if refusal.until > Instant::now() => {
-                return Asked::Refused(refusal.error.duplicate());
+            Some(QueueState::Refused(refusal)) if refusal.until > Instant::now() => {
+                return QueueAnswer::Refused(refusal.error.duplicate());
             }
             _ => {}
         }
         let before = match places.remove(name) {
-            Some(Place::Refused(refusal)) => Some(refusal),
-            Some(Place::Making { before, .. }) => before,
-            Some(Place::Known { .. }) | None => None,
+            Some(QueueState::Refused(refusal)) => Some(refusal),
+            Some(QueueState::Making { before, .. }) => before,
+            Some(QueueState::Known { .. }) | None => None,
         };
         let (told, answer) = watch::channel(None);
-        let making = Place::Making {
+        let making = QueueState::Making {
             answer: answer.clone(),
             before,
         };
         places.insert(name.to_owned(), making);
-        Asked::Begin(answer, told)
+        QueueAnswer::Begin(answer, told)
     }
 
     async fn make(&self, name: &str, told: &watch::Sender<Option<Result<Instant>>>) {
@@ -505,16 +505,16 @@ impl<M: Make> Inner<M> {
         let answer = {
             let mut places = self.places();
             let before = match places.remove(name) {
-                Some(Place::Making { before, .. }) => before,
+                Some(QueueState::Making { before, .. }) => before,
                 _ => None,
             };
             match made {
                 Ok(is_new) => {
                     let age = QueueAge::found(Instant::now());
-                    let known = Place::Known {
+                    let known = QueueState::Known {
                         age,
                         losses,
-                        look: if is_new { Look::Answered } else { Look::Open },
+                        look: if is_new { MarkerLookup::Answered } else { MarkerLookup::Open },
                         is_to_be_marked: false,
                     };
                     places.insert(name.to_owned(), known);
@@ -522,9 +522,9 @@ impl<M: Make> Inner<M> {
                 }
                 Err(error) => {
                     let answer = Err(error.duplicate());
-                    let refusal = Refusal::after(before, error, self.patience);
+                    let refusal = QueueError::after(before, error, self.patience);
                     if refusal.until > Instant::now() {
-                        places.insert(name.to_owned(), Place::Refused(refusal));
+                        places.insert(name.to_owned(), QueueState::Refused(refusal));
                     }
                     answer
                 }
@@ -557,11 +557,11 @@ impl<M: Make> Inner<M> {
         }
     }
 
-    fn young(&self, is_new: bool) -> Place {
-        Place::Known {
+    fn young(&self, is_new: bool) -> QueueState {
+        QueueState::Known {
             age: QueueAge::found(Instant::now()),
             losses: self.losses(),
-            look: if is_new { Look::Answered } else { Look::Open },
+            look: if is_new { MarkerLookup::Answered } else { MarkerLookup::Open },
             is_to_be_marked: false,
         }
     }
@@ -585,8 +585,8 @@ impl<M: Make> Inner<M> {
     /// The answer of a look that is under way.
     fn asked(&self, name: &str) -> Option<watch::Receiver<bool>> {
         match self.places().get(name) {
-            Some(Place::Known {
-                look: Look::Asked(answer),
+            Some(QueueState::Known {
+                look: MarkerLookup::Asked(answer),
                 ..
             }) => Some(answer.clone()),
             _ => None,
@@ -600,12 +600,12 @@ impl<M: Make> Inner<M> {
             false
         });
         // Since then the queue may have been found once more, which may be another one.
-        if let Some(Place::Known {
+        if let Some(QueueState::Known {
             age, losses, look, ..
         }) = self.places().get_mut(name)
-            && matches!(look, Look::Asked(answer) if answer.same_channel(&told.subscribe()))
+            && matches!(look, MarkerLookup::Asked(answer) if answer.same_channel(&told.subscribe()))
         {
-            *look = Look::Answered;
+            *look = MarkerLookup::Answered;
             if *losses == now {
                 age.looked(is_marked, Instant::now());
             }
@@ -617,7 +617,7 @@ impl<M: Make> Inner<M> {
         let (now, unmarked) = (self.losses(), lock(&self.unmarked));
         let mut names = Vec::new();
         for (name, place) in self.places().iter_mut() {
-            if let Place::Known {
+            if let QueueState::Known {
                 losses,
                 is_to_be_marked,
                 ..
@@ -662,7 +662,7 @@ impl<M: Make> Inner<M> {
             let is_old = |name: &String| {
                 matches!(
                     places.get(name),
-                    Some(Place::Known { age, losses, .. })
+                    Some(QueueState::Known { age, losses, .. })
                         if *losses == now && age.may_be_marked(Instant::now())
                 )
             };
@@ -684,7 +684,7 @@ impl<M: Make> Inner<M> {
     fn age(&self, name: &str) -> Option<QueueAge<Instant>> {
         let now = self.losses();
         match self.places().get(name) {
-            Some(Place::Known { age, losses, .. }) if *losses == now => Some(*age),
+            Some(QueueState::Known { age, losses, .. }) if *losses == now => Some(*age),
             _ => None,
         }
     }
@@ -694,7 +694,7 @@ impl<M: Make> Inner<M> {
         let now = self.losses();
         self.places()
             .iter()
-            .filter(|(_, place)| matches!(place, Place::Known { losses, .. } if *losses == now))
+            .filter(|(_, place)| matches!(place, QueueState::Known { losses, .. } if *losses == now))
             .filter_map(|(name, _)| waits_for(&self.queue, name))
             .collect()
     }
@@ -703,7 +703,7 @@ impl<M: Make> Inner<M> {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<String, Place>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<String, QueueState>> {
         lock(&self.places)
     }
 }

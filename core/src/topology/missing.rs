@@ -5,9 +5,9 @@ use crate::{Error, Result};
 
 /// The items of a plan that are missing, each with its error.
 #[derive(Default)]
-pub(crate) struct Lacking(Vec<(Item, Error)>);
+pub(crate) struct MissingItems(Vec<(Item, Error)>);
 
-impl Lacking {
+impl MissingItems {
     pub(super) fn add(&mut self, item: &Item, error: Error) {
         self.0.push((item.clone(), error));
     }
@@ -57,7 +57,7 @@ mod tests {
     };
 
     fn said(items: &[Item], found: Result<()>) -> String {
-        let mut lacking = Lacking::default();
+        let mut lacking = MissingItems::default();
         for item in items {
             let said = format!("no {}, so make it", item.name());
             lacking.add(item, Error::new(ErrorKind::QueueNotFound, said));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn all_is_named_with_each_advice_once() {
-        assert_eq!(Lacking::default().or(Ok(7)).unwrap(), 7);
+        assert_eq!(MissingItems::default().or(Ok(7)).unwrap(), 7);
         let (work, parked) = (work("orders"), parking("orders", QueueType::Quorum));
         assert_eq!(
             said(&[handover(), parked.clone(), work], Ok(())),

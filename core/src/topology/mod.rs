@@ -36,11 +36,11 @@ pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]
 pub(crate) use dead_letter_probe::{
-    Next, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    ProbeStep, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 pub(crate) use delay_queues::DelayQueues;
 pub(crate) use delayed_exchange::hardens;
-pub(crate) use missing::Lacking;
+pub(crate) use missing::MissingItems;
 pub(crate) use native::ReturnDelays;
 pub(crate) use parking::{Inspection, check_parking, inspect_parking, warn_of_parking};
 pub use plan::{

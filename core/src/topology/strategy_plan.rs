@@ -6,7 +6,7 @@ use super::{Item, Plan, QueueType, plan};
 use crate::{
     Error, ErrorKind, Result,
     connection::Server,
-    retry::{Counting, Rules, rung},
+    retry::{Counting, Rules, delay_step},
 };
 
 /// What a plan is made for.
@@ -97,7 +97,7 @@ impl Route {
 
     /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
     pub(crate) fn ladder(queue: &str, delay: Duration) -> Self {
-        let rung = rung(delay);
+        let rung = delay_step(delay);
         Self::Copy {
             exchange: String::new(),
             routing_key: plan::waiting_queue(queue, rung),

@@ -9,15 +9,15 @@ mod set_aside;
 mod suspects;
 
 pub use self::message::UnreadableMessage;
-use self::set_aside::{MOST_BYTES, Reading};
+use self::set_aside::{MOST_BYTES, QueueReader};
 pub(crate) use self::{
     internal_errors::{InternalErrors, Reasons},
-    set_aside::{Reach, set_aside, set_aside_counted},
+    set_aside::{ScanRange, set_aside, set_aside_counted},
     suspects::Trial,
 };
 #[cfg(test)]
 pub(crate) use self::{
-    internal_errors::{LEFT_TO_OTHERS, Seen, Step, SuspectQueue},
+    internal_errors::{LEFT_TO_OTHERS, Evidence, Step, SuspectQueue},
     set_aside::Moved,
 };
 use crate::{
@@ -130,7 +130,7 @@ impl Unreadable {
         let (client, mut causes) = (&self.client, Vec::new());
         loop {
             let left = most.saturating_sub(u32::try_from(causes.len()).unwrap_or(most));
-            let reach = Reach::Near(left);
+            let reach = ScanRange::Near(left);
             let (mut moved, looked) =
                 set_aside(client, connection, &self.queue, from, reach, true).await;
             let has_moved = !moved.causes.is_empty();
@@ -185,7 +185,7 @@ impl Unreadable {
         let (connection, name) = (self.connection().await?, self.name());
         let walk = async {
             let mut reading =
-                Reading::begin(&self.client, &connection, &name, Reach::Near(most)).await?;
+                QueueReader::begin(&self.client, &connection, &name, ScanRange::Near(most)).await?;
             let mut removed = 0;
             loop {
                 let mut meant = Vec::new();

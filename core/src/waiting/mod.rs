@@ -7,9 +7,9 @@ mod queues;
 mod waiting_message;
 mod walk;
 
-pub use queues::{Rung, Swept};
-pub use waiting_message::Waiter;
-pub use walk::Look;
+pub use queues::{WaitingQueue, DeleteResult};
+pub use waiting_message::WaitingMessage;
+pub use walk::WaitingWalk;
 
 use crate::Client;
 

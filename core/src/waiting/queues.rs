@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{Census, Connection, Count, Kind, Operation, ask, kind_of},
+    connection::{ReadyCounter, Connection, QueueCount, ProbedQueueType, Operation, ask, kind_of},
     parking::open_waiting_queue,
-    retry::rung,
+    retry::delay_step,
     topology::{SAFE_AGE, name, waiting_queue},
 };
 
@@ -23,7 +23,7 @@ const CHANNELS: usize = 5;
 /// A waiting queue, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Rung {
+pub struct WaitingQueue {
     /// The queue's name.
     pub name: String,
     /// How long messages wait in it at most. A message's own `expiration` may be shorter.
@@ -38,7 +38,7 @@ pub struct Rung {
 /// What happened to a waiting queue that looked unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Swept {
+pub enum DeleteResult {
     /// It was deleted, and was empty.
     Deleted,
     /// It was deleted while this many messages arrived in the last moment. They are lost, unless their publishers still have them.
@@ -62,17 +62,17 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a majority of a queue's nodes is away, or the node of a classic queue; [`ErrorKind::AccessRefused`]
     /// without any permission on the queues; [`ErrorKind::TooLarge`] for a name longer than 255 bytes; and those of a lost connection.
-    pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<Rung>> {
+    pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<WaitingQueue>> {
         self.client.same_process()?;
         let delays: Vec<_> = delays(policies).into_iter().collect();
-        let census = Census::new(self.client.addresses());
+        let census = ReadyCounter::new(self.client.addresses());
         let rungs = self.rungs_of(&census, &delays).await;
         census.close().await;
         rungs
     }
 
     /// Asks for the queues of these delays, on as many connections as it takes: each missing queue uses up a channel number for good.
-    async fn rungs_of(&self, census: &Census, delays: &[Duration]) -> Result<Vec<Rung>> {
+    async fn rungs_of(&self, census: &ReadyCounter, delays: &[Duration]) -> Result<Vec<WaitingQueue>> {
         let (mut rungs, mut left) = (Vec::new(), delays);
         while !left.is_empty() {
             let connection = Connection::open(self.client.addresses(), "waiting").await?;
@@ -104,10 +104,10 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a quorum queue cannot be checked because a majority of its nodes is away. [`ErrorKind::AccessRefused`]
     /// without permission to configure the queue, or to read one that looks empty. Those of a lost connection.
-    pub async fn sweep(&self, rung: &Rung, seen_empty: bool) -> Result<Swept> {
+    pub async fn sweep(&self, rung: &WaitingQueue, seen_empty: bool) -> Result<DeleteResult> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let census = Census::new(self.client.addresses());
+        let census = ReadyCounter::new(self.client.addresses());
         let swept = self.sweep_on(&census, &connection, rung, seen_empty).await;
         census.close().await;
         connection.close().await;
@@ -116,30 +116,30 @@ impl Waiting {
 
     async fn sweep_on(
         &self,
-        census: &Census,
+        census: &ReadyCounter,
         connection: &Connection,
-        rung: &Rung,
+        rung: &WaitingQueue,
         seen_empty: bool,
-    ) -> Result<Swept> {
+    ) -> Result<DeleteResult> {
         let is_classic = is_classic(connection, &rung.name).await?;
         if !is_classic && !seen_empty {
-            return Ok(Swept::Uncertain);
+            return Ok(DeleteResult::Uncertain);
         }
         for is_last in [false, true] {
             // The work queue last: from here until the deletion a consumer could start.
             let Some((found, doubt)) = rung_of(census, connection, &self.queue, rung.delay).await?
             else {
-                return Ok(Swept::Deleted);
+                return Ok(DeleteResult::Deleted);
             };
             // A queue that may not be empty is not deleted.
             if let Some(doubt) = doubt {
                 return Err(doubt);
             }
             if found.messages > 0 || found.consumers > 0 {
-                return Ok(Swept::InUse);
+                return Ok(DeleteResult::InUse);
             }
             if self.consumers(census, connection).await? > 0 {
-                return Ok(Swept::Consumed);
+                return Ok(DeleteResult::Consumed);
             }
             if !is_last {
                 // By then, everything that a consumer published before it went away has arrived.
@@ -154,15 +154,15 @@ impl Waiting {
         let channel = connection.channel().await?;
         let deleted = channel.lapin().queue_delete(name(&rung.name)?, options);
         match ask(Operation::Declaring(&rung.name), deleted).await {
-            Ok(0) => Ok(Swept::Deleted),
-            Ok(lost) => Ok(Swept::DeletedWith(lost)),
-            Err(error) if is_in_use(&error.to_string()) => Ok(Swept::InUse),
+            Ok(0) => Ok(DeleteResult::Deleted),
+            Ok(lost) => Ok(DeleteResult::DeletedWith(lost)),
+            Err(error) if is_in_use(&error.to_string()) => Ok(DeleteResult::InUse),
             Err(error) => Err(error),
         }
     }
 
     /// How many consumers the work queue has; 0 if it is gone.
-    async fn consumers(&self, census: &Census, connection: &Connection) -> Result<u32> {
+    async fn consumers(&self, census: &ReadyCounter, connection: &Connection) -> Result<u32> {
         match census.of(connection, &name(&self.queue)?).await {
             Ok(count) => Ok(count.read()?.consumer_count()),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(0),
@@ -184,7 +184,7 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
         .collect();
     let mut delay = MILLISECOND;
     while delay < MAX_DELAY {
-        let rung = rung(delay);
+        let rung = delay_step(delay);
         delays.insert(rung);
         delay = rung + MILLISECOND;
     }
@@ -193,15 +193,15 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
 
 /// A waiting queue, if it exists, and why it could not be shown to be empty.
 async fn rung_of(
-    census: &Census,
+    census: &ReadyCounter,
     connection: &Connection,
     queue: &str,
     delay: Duration,
-) -> Result<Option<(Rung, Option<Error>)>> {
+) -> Result<Option<(WaitingQueue, Option<Error>)>> {
     let rung = waiting_queue(queue, delay);
     match open_waiting_queue::count(census, connection, &name(&rung)?).await {
-        Ok(Count { found, doubt }) => {
-            let rung = Rung {
+        Ok(QueueCount { found, doubt }) => {
+            let rung = WaitingQueue {
                 name: rung,
                 delay,
                 messages: found.message_count(),
@@ -219,7 +219,7 @@ async fn is_classic(connection: &Connection, queue: &str) -> Result<bool> {
     let channel = connection.channel().await?;
     match kind_of(connection, channel.lapin(), name(queue)?).await {
         Err(error) if error.is_transient() => Err(error),
-        answer => Ok(matches!(answer, Ok(Some(Kind::Classic)))),
+        answer => Ok(matches!(answer, Ok(Some(ProbedQueueType::Classic)))),
     }
 }
 

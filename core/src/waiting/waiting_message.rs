@@ -15,13 +15,13 @@ use crate::{
     Message,
     consumer::Received,
     parking::Record,
-    retry::{Counting, HistoryEntry, Past, RetryState, headers, waited},
+    retry::{Counting, HistoryEntry, DeliveryPast, RetryState, headers, waited},
 };
 
-/// A waiting message. A [`Look`](crate::Look) shows it.
+/// A waiting message. A [`Look`](crate::WaitingWalk) shows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Waiter {
+pub struct WaitingMessage {
     /// Its delivery tag.
     pub(super) tag: u64,
     /// The message as it will be after its wait: without the expiration that its wait may have.
@@ -44,7 +44,7 @@ pub struct Waiter {
     pub history: Vec<HistoryEntry>,
 }
 
-impl Waiter {
+impl WaitingMessage {
     /// The message itself: body, properties, and where it was first published.
     #[must_use]
     pub fn message(&self) -> Message {
@@ -97,7 +97,7 @@ impl Waiter {
             carried: false,
             looks_redelivered: true,
         };
-        let mut state = RetryState::read(queue, counting, Past::None, &received.properties);
+        let mut state = RetryState::read(queue, counting, DeliveryPast::None, &received.properties);
         if state.exchange.is_none() {
             (state.exchange, state.routing_key) = origin(table, queue);
         }

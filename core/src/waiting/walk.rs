@@ -8,12 +8,12 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Rung, Waiter, Waiting};
+use super::{WaitingQueue, WaitingMessage, Waiting};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
-    parking::{Answer, Source, Supply, open_waiting_queue, publish},
-    retry::{Origin, Stamp},
+    parking::{CopyConfirm, DeliverySource, Source, open_waiting_queue, publish},
+    retry::{Origin, CopyHeaders},
     terminal_escape,
     topology::parking_queue,
 };
@@ -24,14 +24,14 @@ use crate::{
 /// their times unchanged; those that are due leave at once.
 ///
 /// A look has a cost where the waiting and the work queue are quorum queues. On RabbitMQ 4.0 to 4.2, and on 4.3 if the look is interrupted,
-/// the message then has one more in its delivery count, as if a consumer had crashed with it: see [`Waiter::looks`]. Elsewhere a look
+/// the message then has one more in its delivery count, as if a consumer had crashed with it: see [`WaitingMessage::looks`]. Elsewhere a look
 /// leaves no trace.
-pub struct Look {
+pub struct WaitingWalk {
     client: Client,
     queue: Arc<str>,
-    rung: Rung,
+    rung: WaitingQueue,
     connection: Connection,
-    supply: Supply,
+    supply: Source,
     held: BTreeSet<u64>,
     walk: u64,
     uncounted: bool,
@@ -44,7 +44,7 @@ pub struct Look {
 
 /// Where messages are moved.
 #[derive(Clone, Copy)]
-enum Deed {
+enum MoveKind {
     Flush,
     Cancel,
 }
@@ -59,11 +59,11 @@ impl Waiting {
     /// - those of a lost connection
     ///
     /// Then no message was held.
-    pub async fn look(&self, rung: &Rung) -> Result<Look> {
+    pub async fn look(&self, rung: &WaitingQueue) -> Result<WaitingWalk> {
         self.client.same_process()?;
         let entry = open_waiting_queue::open(self.client.addresses(), &rung.name).await?;
         let can = entry.connection.server().capabilities();
-        Ok(Look {
+        Ok(WaitingWalk {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
             rung: rung.clone(),
@@ -80,7 +80,7 @@ impl Waiting {
     }
 }
 
-impl Look {
+impl WaitingWalk {
     /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
@@ -98,7 +98,7 @@ impl Look {
     ///
     /// # Errors
     /// Those of a lost connection: everything held is back in the queue.
-    pub async fn next(&mut self) -> Result<Option<Waiter>> {
+    pub async fn next(&mut self) -> Result<Option<WaitingMessage>> {
         loop {
             let expected = self.supply.expect().await;
             if !expected.map_err(|error| self.cut(error))? {
@@ -109,13 +109,13 @@ impl Look {
             let Some(delivery) = self.supply.next() else {
                 return Ok(None);
             };
-            self.supply.has_come(Source::Elsewhere);
+            self.supply.has_come(DeliverySource::Elsewhere);
             self.held.insert(delivery.delivery_tag);
             if self.supply.mended(delivery.delivery_tag).is_some() {
                 self.skipped += 1;
                 continue;
             }
-            let mut waiter = Waiter::read(&self.queue, self.rung.delay, self.walk, delivery);
+            let mut waiter = WaitingMessage::read(&self.queue, self.rung.delay, self.walk, delivery);
             if !self.counted {
                 waiter.looks = 0;
             }
@@ -138,8 +138,8 @@ impl Look {
     /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
     /// not fit a complete copy, and those of publishing: the message waits as before. [`ErrorKind::ConnectionLost`]: the message waits as
     /// before, and may also be in the work queue. The same is true if the process is killed, or the future dropped.
-    pub async fn flush(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
-        self.send(waiters, Deed::Flush).await
+    pub async fn flush(&mut self, waiters: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiters, MoveKind::Flush).await
     }
 
     /// Parks messages that wait. A copy of each is parked as `requested`, with its record; after the confirm, the waiting one is
@@ -149,8 +149,8 @@ impl Look {
     /// # Errors
     /// Those of [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the
     /// first call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
-    pub async fn cancel(&mut self, waiters: &[Waiter]) -> Vec<Result<()>> {
-        self.send(waiters, Deed::Cancel).await
+    pub async fn cancel(&mut self, waiters: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiters, MoveKind::Cancel).await
     }
 
     /// Ends the walk. Messages that were not moved are back in their places, or in the work queue if they are due.
@@ -177,10 +177,10 @@ impl Look {
         checked
     }
 
-    async fn send(&mut self, waiters: &[Waiter], deed: Deed) -> Vec<Result<()>> {
+    async fn send(&mut self, waiters: &[WaitingMessage], deed: MoveKind) -> Vec<Result<()>> {
         let to = match deed {
-            Deed::Flush => self.queue.to_string(),
-            Deed::Cancel => parking_queue(&self.queue),
+            MoveKind::Flush => self.queue.to_string(),
+            MoveKind::Cancel => parking_queue(&self.queue),
         };
         let to = to.as_str();
         let waits = self.client.waits(&self.queue);
@@ -199,7 +199,7 @@ impl Look {
                     ));
                 }
                 let received = &waiter.received;
-                let stamp = Stamp {
+                let stamp = CopyHeaders {
                     origin: &origin,
                     properties: &received.properties,
                     exchange: received.exchange(),
@@ -209,8 +209,8 @@ impl Look {
                     budget: self.client.header_room(),
                 };
                 let properties = match deed {
-                    Deed::Flush => stamp.released(),
-                    Deed::Cancel => stamp.cancelled(),
+                    MoveKind::Flush => stamp.released(),
+                    MoveKind::Cancel => stamp.cancelled(),
                 };
                 let properties = properties.map_err(|lost| cut_headers(&lost))?;
                 publish(&self.client, to, properties, Arc::clone(received) as _)
@@ -231,7 +231,7 @@ impl Look {
     }
 
     /// Acknowledges a message when its copy is confirmed, and `safe` because its queue is old enough.
-    async fn settle(&mut self, tag: u64, mut sent: Answer, safe: Instant) -> Result<()> {
+    async fn settle(&mut self, tag: u64, mut sent: CopyConfirm, safe: Instant) -> Result<()> {
         sent.get().await?;
         sleep_until(safe).await;
         // First, because the caller may drop its future when the acknowledgement is on its way.
@@ -254,9 +254,9 @@ impl Look {
     }
 }
 
-impl std::fmt::Debug for Look {
+impl std::fmt::Debug for WaitingWalk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Look")
+        f.debug_struct("WaitingWalk")
             .field("rung", &self.rung)
             .field("held", &self.held.len())
             .finish_non_exhaustive()

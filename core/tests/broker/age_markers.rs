@@ -4,7 +4,7 @@ use lapin::{
     ExchangeKind,
     options::{ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions},
 };
-use retryrmq::{Client, Event, Message, Running, park, types::FieldTable};
+use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable};
 use retryrmq_harness::{Amqp, Permissions, eventually, on_every_broker};
 
 use crate::stage::{
@@ -70,7 +70,7 @@ async fn until_marked(amqp: &Amqp, name: &str) {
     .await;
 }
 
-async fn parking(client: &Client, diary: &Diary) -> Running {
+async fn parking(client: &Client, diary: &Diary) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1m)"));
     start(consumer, diary, |_: &Message| Err(park("never").into())).await
 }

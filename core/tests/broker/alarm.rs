@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use retryrmq::{BasicProperties, Client, ErrorKind, Failed, Failure, Outcome, Publish};
+use retryrmq::{BasicProperties, Client, ErrorKind, FailedMessage, Failure, Outcome, Publish};
 use retryrmq_harness::{
     Broker, Permissions, QueueType, Version, eventually, on_brokers_where, on_every_broker_where,
 };
@@ -207,7 +207,7 @@ async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm()
         );
         amqp.declare("other", QueueType::Classic).await;
         let orders = client.retrier(QUEUE).unwrap().retry(policy("fixed(1h)"));
-        let failed = Failed::new(QUEUE, "", QUEUE, id("one"), "x").unwrap();
+        let failed = FailedMessage::new(QUEUE, "", QUEUE, id("one"), "x").unwrap();
         let outcome = Outcome::retry(Failure::new("no"));
         let decision = orders.after(&failed, &outcome).await.unwrap().unwrap();
         node.raise_memory_alarm().await;

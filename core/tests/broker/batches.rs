@@ -11,7 +11,7 @@ use std::{
 };
 
 use retryrmq::{
-    Consumer, ErrorKind, Message, Outcome, Pause, Running, Subscription, defer, fatal, park,
+    Consumer, ErrorKind, Message, Outcome, Pause, RunningConsumer, Subscription, defer, fatal, park,
     retry_after,
 };
 use retryrmq_harness::{Amqp, on_queue_types};
@@ -63,7 +63,7 @@ async fn start_each(
     consumer: Consumer,
     batches: &Batches,
     answer: impl Fn(&Message) -> Answer + Send + Sync + 'static,
-) -> Running {
+) -> RunningConsumer {
     let batches = batches.clone();
     consumer
         .start_batches(move |batch: Vec<Message>| {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, Running};
+use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, RunningConsumer};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
 use crate::stage::{Diary, PATIENCE, QUEUE, start};
@@ -40,7 +40,7 @@ impl User {
 }
 
 /// Somebody who is logged in with the password `old`, and consumes.
-async fn consuming(vhost: &Vhost) -> (User, Client, Diary, Running) {
+async fn consuming(vhost: &Vhost) -> (User, Client, Diary, RunningConsumer) {
     let user = User::new(vhost, "old").await;
     let url = vhost.url_as(&user.name, "old");
     let client = Client::connect(&url).await.unwrap();

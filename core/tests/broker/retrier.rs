@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use retryrmq::{ErrorKind, Event, Failed, Failure, Outcome, ParkReason};
+use retryrmq::{ErrorKind, Event, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::stage::{
@@ -10,8 +10,8 @@ use crate::stage::{
     with_headers,
 };
 
-fn failed(properties: retryrmq::BasicProperties) -> Failed {
-    Failed::new(QUEUE, "shop", "eu.de", properties, b"a body".to_vec()).unwrap()
+fn failed(properties: retryrmq::BasicProperties) -> FailedMessage {
+    FailedMessage::new(QUEUE, "shop", "eu.de", properties, b"a body".to_vec()).unwrap()
 }
 
 fn no() -> Outcome {
@@ -40,7 +40,7 @@ async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
             Some("shop")
         );
         // It failed again: its headers say how often.
-        let again = Failed::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
+        let again = FailedMessage::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
         assert_eq!((again.attempt(), again.routing_key()), (2, "eu.de"));
         let decision = orders.after(&again, &no()).await.unwrap().unwrap();
         assert!(matches!(

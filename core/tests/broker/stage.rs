@@ -8,7 +8,7 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Client, ClientOptions, Consumer, Event, Message, Policy, QueueType, Running,
+    BasicProperties, Client, ClientOptions, Consumer, Event, Message, Policy, QueueType, RunningConsumer,
     Stats,
     types::{AMQPValue, FieldArray, FieldTable, ShortString},
 };
@@ -73,7 +73,7 @@ pub(crate) async fn start(
     consumer: Consumer,
     diary: &Diary,
     answer: impl Fn(&Message) -> Answer + Send + Sync + 'static,
-) -> Running {
+) -> RunningConsumer {
     consumer
         .on_event(diary.listener())
         .start(diary.handler(answer))
@@ -168,7 +168,7 @@ impl Diary {
 }
 
 /// Waits until the numbers of a consumer are as they should be.
-pub(crate) async fn stats(running: &Running, what: &str, holds: impl Fn(&Stats) -> bool) -> Stats {
+pub(crate) async fn stats(running: &RunningConsumer, what: &str, holds: impl Fn(&Stats) -> bool) -> Stats {
     eventually(PATIENCE, what, || async {
         let stats = running.stats();
         if holds(&stats) {
@@ -231,12 +231,12 @@ pub(crate) async fn parked(amqp: &Amqp) -> harness::Message {
 }
 
 /// Waits until the queue is empty and nothing of it is with a consumer any more.
-pub(crate) async fn settled(vhost: &Vhost, amqp: &Amqp, running: &Running, queue: &str) {
+pub(crate) async fn settled(vhost: &Vhost, amqp: &Amqp, running: &RunningConsumer, queue: &str) {
     settled_at(amqp, running, &format!("{queue} of {vhost:?}"), queue).await;
 }
 
 /// As [`settled`], wherever the queue is.
-pub(crate) async fn settled_at(amqp: &Amqp, running: &Running, what: &str, queue: &str) {
+pub(crate) async fn settled_at(amqp: &Amqp, running: &RunningConsumer, what: &str, queue: &str) {
     stats(running, "nothing is outstanding", |stats| {
         stats.outstanding == 0
     })

@@ -7,7 +7,7 @@ use lapin::{
     types::AMQPValue,
 };
 use retryrmq::{
-    BasicProperties, Client, Event, Message, Running, Strategy, UnreadableMessage,
+    BasicProperties, Client, Event, Message, RunningConsumer, Strategy, UnreadableMessage,
     permission_pattern,
 };
 use retryrmq_harness::{
@@ -85,7 +85,7 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
 }
 
 /// Waits until what came back with a lost connection is acknowledged as well: that may be after what is unreadable was moved.
-async fn is_empty(amqp: &Amqp, running: &Running) {
+async fn is_empty(amqp: &Amqp, running: &RunningConsumer) {
     eventually(PATIENCE, "nothing is left", || async {
         match (amqp.depth(QUEUE).await, running.stats().outstanding) {
             (Some(0), 0) => Ok(()),
@@ -96,7 +96,7 @@ async fn is_empty(amqp: &Amqp, running: &Running) {
 }
 
 /// Starts a consumer that handles every message.
-async fn consume(client: &Client, diary: &Diary) -> Running {
+async fn consume(client: &Client, diary: &Diary) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("fixed(50ms, retries=1)"));
     start(consumer, diary, |_| Ok(())).await

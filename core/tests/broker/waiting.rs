@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, ErrorKind, Look, Publish, Waiter};
+use retryrmq::{Client, ErrorKind, WaitingWalk, Publish, WaitingMessage};
 use retryrmq_harness::{Amqp, QueueType, on_brokers};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::{
 const YOUNG: Duration = Duration::from_millis(1_900);
 
 /// A look at these messages, which wait for an hour.
-async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (Look, Vec<Waiter>) {
+async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (WaitingWalk, Vec<WaitingMessage>) {
     amqp.declare(QUEUE, QueueType::Quorum).await;
     for name in names {
         let message = Publish::to_queue(QUEUE, *name).message_id(name);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Client, Error, ErrorKind, Event, Failed, Failure, Message, Outcome,
+    BasicProperties, Client, Error, ErrorKind, Event, FailedMessage, Failure, Message, Outcome,
     ParkReason, Publish, Subscription, terminal_escape,
 };
 use tokio::{
@@ -305,7 +305,7 @@ impl Courier {
             reason: ParkReason::Undecodable,
             failure: Failure::new(why).of_type("NotDelayed"),
         };
-        let failed = Failed::of_queue(message, DELAYED_QUEUE);
+        let failed = FailedMessage::of_queue(message, DELAYED_QUEUE);
         if let Ok(retrier) = self.retriers.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
@@ -471,7 +471,7 @@ impl Courier {
         own: &BasicProperties,
         message: &Message,
     ) -> Result<(), Fault> {
-        let failed = Failed::new(
+        let failed = FailedMessage::new(
             DELAYED_QUEUE,
             &stamp.from,
             &stamp.key,

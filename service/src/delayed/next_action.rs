@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{BasicProperties, MAX_DELAY, rung, terminal_escape};
+use retryrmq::{BasicProperties, MAX_DELAY, delay_step, terminal_escape};
 
 use super::{
     Sections,
@@ -116,7 +116,7 @@ pub(super) fn hop(rest: Duration) -> Option<Duration> {
     if rest >= MAX_DELAY {
         return Some(hop_below(MAX_DELAY));
     }
-    if rung(rest) == rest {
+    if delay_step(rest) == rest {
         return Some(rest);
     }
     Some(hop_below(rest))
@@ -129,7 +129,7 @@ fn hop_below(rest: Duration) -> Duration {
     let mut next = SHORTEST;
     while next <= rest {
         below = next;
-        next = rung(next + Duration::from_millis(1));
+        next = delay_step(next + Duration::from_millis(1));
     }
     below
 }
@@ -242,7 +242,7 @@ mod tests {
     fn a_clock_that_went_back_makes_no_wait_that_is_refused() {
         for years in [1, 2, 56, 1_000] {
             let step = hop(MAX_DELAY * years).unwrap();
-            assert!(step <= MAX_DELAY && rung(step) == step, "{step:?}");
+            assert!(step <= MAX_DELAY && delay_step(step) == step, "{step:?}");
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
             let mut hops = 0;
             while let Some(step) = hop(rest) {
                 prop_assert!(step <= rest && step >= SHORTEST);
-                prop_assert_eq!(rung(step), step, "it is a rung, so that it needs no expiration");
+                prop_assert_eq!(delay_step(step), step, "it is a rung, so that it needs no expiration");
                 rest -= step;
                 hops += 1;
             }

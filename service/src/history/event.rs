@@ -2,7 +2,7 @@
 //! `retryrmq parked replay --audit-stream`.
 
 use jiff::Timestamp;
-use retryrmq::{Record, Waiter};
+use retryrmq::{Record, WaitingMessage};
 use serde::{Deserialize, Serialize};
 
 use super::who;
@@ -175,7 +175,7 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiter(deed: Deed, queue: &str, waiter: &Waiter) -> Self {
+    pub(crate) fn to_waiter(deed: Deed, queue: &str, waiter: &WaitingMessage) -> Self {
         Self {
             at: Timestamp::now(),
             event: deed,

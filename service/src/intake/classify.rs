@@ -1,6 +1,6 @@
 //! Whether a message in the intake has really died, and where: a pure function of its delivery.
 
-use retryrmq::{Death, Failed, Handover, Message, types::FieldTable, work_queue_of};
+use retryrmq::{XDeath, FailedMessage, Handover, Message, types::FieldTable, work_queue_of};
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 use crate::{
@@ -12,9 +12,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It died in a work queue.
-    Dead(Death),
+    Dead(XDeath),
     /// It left a queue in which services tell each other of alerts. These let go on purpose of what is old.
-    LetGo(Death),
+    LetGo(XDeath),
     /// It belongs to no work queue; a sentence says why.
     Stray(String),
 }
@@ -28,7 +28,7 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
              {DEAD_EXCHANGE} (`retryrmq enable QUEUE --service`)"
         ));
     }
-    let newest = headers.and_then(|table| Death::all(table).into_iter().next());
+    let newest = headers.and_then(|table| XDeath::all(table).into_iter().next());
     let Some(death) = newest.filter(|death| !death.queue.is_empty()) else {
         return Verdict::Stray(format!(
             "it came through {DEAD_EXCHANGE} without a readable x-death, so that nobody knows which queue it left"
@@ -60,7 +60,7 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Ve
 ///
 /// # Errors
 /// Why it belongs to no work queue, in a sentence.
-pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String> {
+pub(super) fn taken_over(message: &Message) -> Result<(FailedMessage, Handover), String> {
     let by = message.delivery_exchange();
     if !by.is_empty() {
         return Err(format!(
@@ -68,7 +68,7 @@ pub(super) fn taken_over(message: &Message) -> Result<(Failed, Handover), String
              through the default exchange; unbind the queue"
         ));
     }
-    let (failed, handover) = Failed::handed_over(message).map_err(|why| {
+    let (failed, handover) = FailedMessage::handed_over(message).map_err(|why| {
         format!("it was published to {HANDOVER_QUEUE}, and is no failure that a client hands over: {why}")
     })?;
     let queue = failed.queue();

@@ -3,7 +3,7 @@
 use std::{future, sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, Death, Decision, Error, Event, Failed, Failure, Handover, Message, Outcome, ParkReason,
+    Client, XDeath, Decision, Error, Event, FailedMessage, Failure, Handover, Message, Outcome, ParkReason,
     Retrier, terminal_escape,
 };
 use tokio::{sync::watch, time::Instant};
@@ -79,7 +79,7 @@ pub(crate) struct Clerk {
 /// A message that is to be stored.
 struct Case {
     retrier: Retrier,
-    failed: Failed,
+    failed: FailedMessage,
     next: Next,
     /// Why it died, for logs and metrics.
     reason: String,
@@ -175,7 +175,7 @@ impl Clerk {
             Verdict::LetGo(death) => return self.let_go(&death),
             Verdict::Stray(why) => return self.stray(message, &why, losses).await,
         };
-        let made = Failed::dead_letter(message, &death)
+        let made = FailedMessage::dead_letter(message, &death)
             .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
         let (retrier, failed) = match made {
             Ok(made) => made,
@@ -276,7 +276,7 @@ impl Clerk {
     }
 
     /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
-    fn let_go(&self, death: &Death) -> Fate {
+    fn let_go(&self, death: &XDeath) -> Fate {
         self.metrics.dropped(&death.queue, &death.reason);
         debug!(
             queue = death.queue,
@@ -286,7 +286,7 @@ impl Clerk {
         Fate::Done
     }
 
-    fn drop(&self, failed: &Failed, reason: &str) -> Fate {
+    fn drop(&self, failed: &FailedMessage, reason: &str) -> Fate {
         self.metrics.dropped(failed.queue(), reason);
         info!(
             queue = %terminal_escape::line(failed.queue()),
@@ -358,7 +358,7 @@ impl Clerk {
         let case = Case {
             retrier,
             // Also of what was handed over: that is where people find it.
-            failed: Failed::of_queue(message, INTAKE_QUEUE),
+            failed: FailedMessage::of_queue(message, INTAKE_QUEUE),
             next: Next::After(Outcome::fatal(Failure::new(why).of_type(kind))),
             reason: kind.to_owned(),
             redelivered: message.redelivered(),

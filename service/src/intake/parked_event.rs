@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use retryrmq::{
-    BasicProperties, Decision, Event, Failed, ParkReason, Record, terminal_escape,
+    BasicProperties, Decision, Event, FailedMessage, ParkReason, Record, terminal_escape,
     types::{AMQPValue, FieldTable},
 };
 use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
@@ -22,7 +22,7 @@ pub(crate) struct Content {
 impl Content {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(failed: &Failed, feed: &Feed, shelf: &Shelf) -> Self {
+    pub(crate) async fn of(failed: &FailedMessage, feed: &Feed, shelf: &Shelf) -> Self {
         if !shelf.book().reads_bodies() {
             return Self::default();
         }
@@ -71,7 +71,7 @@ pub(crate) fn is_packed(properties: &BasicProperties) -> bool {
 
 /// What is told of a message that waits.
 pub(super) fn retry(
-    failed: &Failed,
+    failed: &FailedMessage,
     decision: &Decision,
     reason: &str,
     attempt: u32,
@@ -103,7 +103,7 @@ fn text(decision: &Decision, name: &str) -> String {
 }
 
 /// The trace it belongs to, as its publisher said it (W3C Trace Context).
-pub(super) fn traceparent(failed: &Failed) -> Option<String> {
+pub(super) fn traceparent(failed: &FailedMessage) -> Option<String> {
     let headers = failed.properties().headers().as_ref()?;
     match headers.inner().get("traceparent") {
         Some(AMQPValue::LongString(text)) if text.as_bytes().len() <= 64 => Some(text.to_string()),
@@ -113,7 +113,7 @@ pub(super) fn traceparent(failed: &Failed) -> Option<String> {
 
 /// The record of a message that was parked for `failed`'s queue.
 pub(crate) fn obituary(
-    failed: &Failed,
+    failed: &FailedMessage,
     decision: &Decision,
     reason: ParkReason,
     content: Content,
@@ -154,7 +154,7 @@ pub(crate) fn obituary(
 }
 
 /// The id that its publisher gave it.
-pub(crate) fn message_id(failed: &Failed) -> Option<String> {
+pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
     let id = failed.properties().message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }
@@ -164,7 +164,7 @@ pub(crate) async fn tell_parked(
     metrics: &Metrics,
     feed: &Feed,
     shelf: &Shelf,
-    failed: &Failed,
+    failed: &FailedMessage,
     decision: &Decision,
 ) {
     let Event::Parked { reason, error, .. } = &decision.event else {

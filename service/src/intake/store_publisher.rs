@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
 use retryrmq::{
-    BasicProperties, Client, Failed, Failure, Outcome, terminal_escape, types::AMQPValue,
+    BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
 use super::{parked_event::tell_parked, retrier_cache::Retriers, wait_reason::Waits};
@@ -73,7 +73,7 @@ impl Returning {
         let retrier = self.retriers.of(queue)?;
         // A classic queue whose node is away takes nothing, and RabbitMQ 3.10 returns the message as if there were no such queue.
         retrier.exists().await?;
-        let failed = Failed::new(
+        let failed = FailedMessage::new(
             queue,
             &from,
             &draft.routing_key,
@@ -129,7 +129,7 @@ mod tests {
     fn the_attempt_that_there_will_not_be_is_not_counted() {
         for (waits, attempt) in [(1, 1), (4, 4), (0, 1)] {
             let failed =
-                Failed::new("orders", "", "orders", last_attempt(counted(waits)), "").unwrap();
+                FailedMessage::new("orders", "", "orders", last_attempt(counted(waits)), "").unwrap();
             assert_eq!(failed.attempt(), attempt, "{waits}");
         }
         let plain = BasicProperties::default();

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use retryrmq::{
-    BasicProperties, Client, Decision, Failed,
+    BasicProperties, Client, Decision, FailedMessage,
     types::{AMQPValue, FieldTable},
 };
 use tokio::{
@@ -198,7 +198,7 @@ async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
 
 /// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
 /// would stay in a waiting queue, which would make it expire in the work queue.
-pub(super) fn draft(failed: &Failed, decision: &Decision, redelivered: bool) -> Option<Draft> {
+pub(super) fn draft(failed: &FailedMessage, decision: &Decision, redelivered: bool) -> Option<Draft> {
     let delay = decision.delay?;
     let mut properties = BasicProperties::default();
     let copy = &decision.properties;
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::store::Id;
 
-    fn failed(died: u64, delivered: Option<i64>, attempt: i64) -> Failed {
+    fn failed(died: u64, delivered: Option<i64>, attempt: i64) -> FailedMessage {
         let mut headers = FieldTable::default();
         headers.insert("x-death".into(), AMQPValue::Timestamp(died));
         headers.insert("x-retry-count".into(), AMQPValue::LongLongInt(attempt));
@@ -270,11 +270,11 @@ mod tests {
             headers.insert("x-delivery-count".into(), AMQPValue::LongLongInt(count));
         }
         let properties = BasicProperties::default().with_headers(headers);
-        Failed::new("orders", "", "orders", properties, "body").unwrap()
+        FailedMessage::new("orders", "", "orders", properties, "body").unwrap()
     }
 
     /// As it is kept, stamped in this second.
-    fn id(failed: &Failed, second: u64) -> Id {
+    fn id(failed: &FailedMessage, second: u64) -> Id {
         let mut stamped = FieldTable::default();
         let name = "x-retry-first-failed-at";
         stamped.insert(name.into(), AMQPValue::Timestamp(second));

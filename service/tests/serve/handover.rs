@@ -1,6 +1,6 @@
 //! Clients of the library that hand their failures over.
 
-use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, Running, Strategy};
+use retryrmq::{Client, ErrorKind, Failure, Message, Outcome, RunningConsumer, Strategy};
 use retryrmq_harness::{
     Amqp, Broker, CutProxy, Ledger, Permissions, Policy, QueueType, eventually,
     lapin::{
@@ -38,7 +38,7 @@ fn outcome(message: &Message) -> Outcome {
     }
 }
 
-async fn consume(client: &Client, queue: &str, strategy: Strategy, ledger: &Ledger) -> Running {
+async fn consume(client: &Client, queue: &str, strategy: Strategy, ledger: &Ledger) -> RunningConsumer {
     let mut consumer = client.consumer(queue).dlx(true).strategy(strategy);
     if strategy != Strategy::Service {
         consumer = consumer.retry("list(100ms, 100ms)".parse().unwrap());

@@ -6,7 +6,7 @@
 use crate::accounts::Accounts;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use retryrmq::{Client, Running};
+use retryrmq::{Client, RunningConsumer};
 use std::io::Write;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +78,7 @@ pub fn tell(line: std::fmt::Arguments<'_>) {
 }
 
 /// Says that it is ready, and consumes until it is told to end. For workers.
-pub async fn until_the_end(mut end: unix::Signal, running: Running, client: Client) {
+pub async fn until_the_end(mut end: unix::Signal, running: RunningConsumer, client: Client) {
     tell(format_args!("ready"));
     end.recv().await;
     running.close().await;

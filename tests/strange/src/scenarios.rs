@@ -7,7 +7,7 @@ use crate::fate::Fate;
 use crate::place::Place;
 use crate::setting::Expectation;
 use crate::{Loss, PARKED, PATIENCE, POLICY, QUEUE, Setting, WAITING, inspection};
-use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, Running};
+use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
 use retryrmq_harness::eventually;
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ struct Life<'a> {
     place: &'a Place,
     setting: &'a Setting,
     client: Client,
-    running: Option<Running>,
+    running: Option<RunningConsumer>,
     diary: Diary,
     books: Books,
 }

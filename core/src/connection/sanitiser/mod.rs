@@ -27,7 +27,7 @@ mod table;
 mod tests;
 mod text;
 
-pub(crate) use log::{MendedLog, Repaired};
+pub(crate) use log::{RepairLog, Repaired};
 
 use frame::{COLLECT_MAX, FRAME_END, HEAD, Head, METHOD, OVERHEAD};
 use method::Event;
@@ -56,7 +56,7 @@ pub(crate) struct Sanitiser {
     handed: Option<usize>,
     /// By channel, the delivery tag of the message whose content header comes next; 0 if nobody can ask for it.
     deliveries: Vec<u64>,
-    log: Arc<MendedLog>,
+    log: Arc<RepairLog>,
 }
 
 impl Sanitiser {
@@ -74,7 +74,7 @@ impl Sanitiser {
     }
 
     /// Where consumers of this connection look up what was repaired in a delivery.
-    pub(crate) fn log(&self) -> &Arc<MendedLog> {
+    pub(crate) fn log(&self) -> &Arc<RepairLog> {
         &self.log
     }
 

@@ -9,14 +9,14 @@ use super::{Command, Commands, Engine, Now, sessions::Channel};
 
 /// The questions on the current channel and their answers, by number.
 #[derive(Debug, Default)]
-pub(super) struct Syncs {
+pub(super) struct AckBarrier {
     asked: u64,
     answered: u64,
     /// The original of a detour was settled since the last question.
     unread: bool,
 }
 
-impl Syncs {
+impl AckBarrier {
     /// The original of a detour is settled, and its copy will come.
     pub(super) fn settled_a_detour(&mut self) {
         self.unread = true;

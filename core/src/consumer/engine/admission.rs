@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Delivery, Message, Received, Token, timers::Task},
-    Arrival, Commands, Engine, Now, Return,
-    delivery_state::{Entry, Held, Phase},
+    super::{Delivery, Message, Received, Token, timers::TimerTask},
+    IncomingDelivery, Commands, Engine, Now, Return,
+    delivery_state::{DeliveryState, HoldReason, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, Past, RetryState, admit, headers, with_reply_to},
+    retry::{Admission, Failure, ParkReason, DeliveryPast, RetryState, admit, headers, with_reply_to},
     telemetry::Event,
     topology::Detour,
 };
@@ -25,7 +25,7 @@ impl Engine {
         &mut self,
         session: u64,
         consumer: u64,
-        arrival: Arrival,
+        arrival: IncomingDelivery,
         now: Now,
         out: &mut Commands,
     ) {
@@ -49,7 +49,7 @@ impl Engine {
         }
         let returned_unseen = received.redelivered && self.returned_unseen > 0;
         self.returned_unseen -= usize::from(returned_unseen);
-        let token = self.entries.insert(Entry {
+        let token = self.entries.insert(DeliveryState {
             received: Arc::clone(&received),
             session,
             consumer,
@@ -76,11 +76,11 @@ impl Engine {
         }
     }
 
-    fn read(&self, arrival: Arrival) -> Received {
+    fn read(&self, arrival: IncomingDelivery) -> Received {
         let state = RetryState::read(
             &self.name,
             self.counting,
-            Past::of(arrival.redelivered, self.is_classic),
+            DeliveryPast::of(arrival.redelivered, self.is_classic),
             &arrival.properties,
         );
         for (header, why) in &state.distrusted {
@@ -121,11 +121,11 @@ impl Engine {
             return;
         };
         if !entry.is_spare() {
-            entry.phase = Phase::Held(Held::Spare);
+            entry.phase = Phase::Held(HoldReason::Spare);
             self.agenda.add(
                 now.at + self.consumer_timeout.longest(),
                 token,
-                Task::HoldNoLonger,
+                TimerTask::HoldNoLonger,
             );
         }
         self.spares.push(token);
@@ -301,7 +301,7 @@ impl Engine {
             return;
         }
         for token in std::mem::take(&mut self.spares) {
-            let held = self.entries.get_mut(token).is_some_and(Entry::is_spare);
+            let held = self.entries.get_mut(token).is_some_and(DeliveryState::is_spare);
             if held && self.suspect.is_some() {
                 self.spares.push(token);
             } else if held {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    super::{Token, timers::Task},
+    super::{Token, timers::TimerTask},
     Command, Commands, Engine, Now, Return,
-    delivery_state::{Consequence, Held, Phase},
+    delivery_state::{NextAction, HoldReason, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
@@ -80,7 +80,7 @@ impl Engine {
                 && entry.received.redelivered
                 && matches!(
                     entry.phase,
-                    Phase::Out | Phase::Held(Held::Spare | Held::Suspect)
+                    Phase::Out | Phase::Held(HoldReason::Spare | HoldReason::Suspect)
                 )
                 && self.memory.are_alike(&entry.received, &received)
         });
@@ -101,37 +101,37 @@ impl Engine {
     pub(super) fn follow(
         &mut self,
         token: Token,
-        consequence: Consequence,
+        consequence: NextAction,
         now: Now,
         out: &mut Commands,
     ) {
         match consequence {
-            Consequence::Ack => self.release(token, now),
-            Consequence::Drop(event) => {
+            NextAction::Ack => self.release(token, now),
+            NextAction::Drop(event) => {
                 self.tell(event, out);
                 self.release(token, now);
             }
-            Consequence::Copy(copying) => self.publish(token, copying, now, out),
+            NextAction::Copy(copying) => self.publish(token, copying, now, out),
             // During the drain nothing is held.
-            Consequence::Later(_, copying) if self.drain.is_some() => {
+            NextAction::Later(_, copying) if self.drain.is_some() => {
                 self.tell(copying.event.clone(), out);
                 self.publish(token, copying, now, out);
             }
-            Consequence::Later(delay, copying) => {
+            NextAction::Later(delay, copying) => {
                 self.tell(copying.event.clone(), out);
-                self.set_phase(token, Phase::Held(Held::Deferred(copying)));
+                self.set_phase(token, Phase::Held(HoldReason::Deferred(copying)));
                 // Not longer than the broker lets it be held.
                 let delay = delay.min(self.consumer_timeout.longest());
-                self.agenda.add(now.at + delay, token, Task::Defer);
+                self.agenda.add(now.at + delay, token, TimerTask::Defer);
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.
-            Consequence::Return(Return::DeadLetter, event)
+            NextAction::Return(Return::DeadLetter, event)
                 if now.at < self.safe_from && !mutants::has(Mutant::RejectsEarly) =>
             {
-                self.set_phase(token, Phase::Held(Held::Rejecting(Box::new(event))));
-                self.agenda.add(self.safe_from, token, Task::Reject);
+                self.set_phase(token, Phase::Held(HoldReason::Rejecting(Box::new(event))));
+                self.agenda.add(self.safe_from, token, TimerTask::Reject);
             }
-            Consequence::Return(how, event) => {
+            NextAction::Return(how, event) => {
                 if let Event::Rejected { error, .. } = &event
                     && !std::mem::replace(&mut self.warned_without_dlx, true)
                 {
@@ -173,7 +173,7 @@ impl Engine {
         let current = self.channel.as_ref().map(|channel| channel.session);
         match self.entries.get_mut(token) {
             Some(entry) if Some(entry.session) == current => {
-                entry.phase = Phase::Held(Held::Returning);
+                entry.phase = Phase::Held(HoldReason::Returning);
                 self.returning.push(token);
             }
             _ => self.forget(token),
@@ -195,7 +195,7 @@ impl Engine {
             .into_iter()
             .filter_map(|token| {
                 let entry = self.entries.get_mut(token)?;
-                matches!(entry.phase, Phase::Held(Held::Returning)).then_some((entry.tag, token))
+                matches!(entry.phase, Phase::Held(HoldReason::Returning)).then_some((entry.tag, token))
             })
             .collect();
         returning.sort_unstable();

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tracing::warn;
 
 use super::{
-    super::{Token, timers::Task},
-    Command, Commands, Engine, Moment, Now, Return,
-    delivery_state::{Copying, Held, Phase, Purpose},
+    super::{Token, timers::TimerTask},
+    Command, Commands, Engine, EngineTime, Now, Return,
+    delivery_state::{PendingCopy, HoldReason, Phase, Purpose},
     mutants::{self, Mutant},
 };
 use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
@@ -30,7 +30,7 @@ impl Engine {
     pub(super) fn publish(
         &mut self,
         token: Token,
-        mut copying: Box<Copying>,
+        mut copying: Box<PendingCopy>,
         now: Now,
         out: &mut Commands,
     ) {
@@ -66,7 +66,7 @@ impl Engine {
             && let Some(entry) = self.entries.get_mut(token)
             && let Some(channel) = &mut self.channel
         {
-            channel.acks.settle(entry.tag, Moment::ZERO);
+            channel.acks.settle(entry.tag, EngineTime::ZERO);
         }
     }
 
@@ -74,7 +74,7 @@ impl Engine {
     pub(super) fn copied(
         &mut self,
         token: Token,
-        stored: Result<Option<Moment>>,
+        stored: Result<Option<EngineTime>>,
         now: Now,
         out: &mut Commands,
     ) {
@@ -99,7 +99,7 @@ impl Engine {
                     self.tell(event, out);
                 }
                 match safe_from {
-                    Some(safe) if current => self.agenda.add(safe, token, Task::Release),
+                    Some(safe) if current => self.agenda.add(safe, token, TimerTask::Release),
                     Some(_) => self.forget(token), // the loss of the connection may have emptied the young queue
                     None => self.release(token, now),
                 }
@@ -159,9 +159,9 @@ impl Engine {
                     }
                     let in_time = since + self.consumer_timeout.longest();
                     let when = if in_time > now.at { in_time } else { again };
-                    self.agenda.add(when, token, Task::GiveBack);
+                    self.agenda.add(when, token, TimerTask::GiveBack);
                 } else {
-                    self.agenda.add(again, token, Task::Resubmit);
+                    self.agenda.add(again, token, TimerTask::Resubmit);
                 }
             }
         }
@@ -172,7 +172,7 @@ impl Engine {
     /// those were lost.
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
-            let is_held_up = |copying: &Copying| {
+            let is_held_up = |copying: &PendingCopy| {
                 copying.under_way && now.at > copying.published + self.consumer_timeout.longest()
             };
             if matches!(&entry.phase, Phase::Copying(copying) if is_held_up(copying))
@@ -237,18 +237,18 @@ impl Engine {
                 continue;
             }
             match task {
-                Task::Release => self.release(token, now),
-                Task::GiveBack | Task::HoldNoLonger => self.give_back_soon(token),
-                Task::Reject => {
-                    if let Phase::Held(Held::Rejecting(event)) =
+                TimerTask::Release => self.release(token, now),
+                TimerTask::GiveBack | TimerTask::HoldNoLonger => self.give_back_soon(token),
+                TimerTask::Reject => {
+                    if let Phase::Held(HoldReason::Rejecting(event)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
                         self.tell(*event, out);
                         self.give_back(token, Return::DeadLetter, out);
                     }
                 }
-                Task::Resubmit | Task::Defer => {
-                    if let Phase::Copying(copying) | Phase::Held(Held::Deferred(copying)) =
+                TimerTask::Resubmit | TimerTask::Defer => {
+                    if let Phase::Copying(copying) | Phase::Held(HoldReason::Deferred(copying)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
                         self.publish(token, copying, now, out);
@@ -260,15 +260,15 @@ impl Engine {
 }
 
 /// Whether a message still waits for this task.
-fn is_still_due(task: Task, phase: &Phase) -> bool {
+fn is_still_due(task: TimerTask, phase: &Phase) -> bool {
     match (task, phase) {
-        (Task::Release, Phase::Copying(copying)) => copying.is_young,
-        (Task::Resubmit | Task::GiveBack, Phase::Copying(copying)) => {
+        (TimerTask::Release, Phase::Copying(copying)) => copying.is_young,
+        (TimerTask::Resubmit | TimerTask::GiveBack, Phase::Copying(copying)) => {
             copying.waits_for_another_try()
         }
-        (Task::Defer, Phase::Held(Held::Deferred(_)))
-        | (Task::Reject, Phase::Held(Held::Rejecting(_)))
-        | (Task::HoldNoLonger, Phase::Held(Held::Spare)) => true,
+        (TimerTask::Defer, Phase::Held(HoldReason::Deferred(_)))
+        | (TimerTask::Reject, Phase::Held(HoldReason::Rejecting(_)))
+        | (TimerTask::HoldNoLonger, Phase::Held(HoldReason::Spare)) => true,
         _ => false,
     }
 }

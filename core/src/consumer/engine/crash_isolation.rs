@@ -10,8 +10,8 @@ use tracing::info;
 
 use super::{
     super::Token,
-    Commands, Engine, Moment, Now,
-    delivery_state::{Held, Phase},
+    Commands, Engine, EngineTime, Now,
+    delivery_state::{HoldReason, Phase},
     mutants::{self, Mutant},
 };
 
@@ -26,7 +26,7 @@ const LINGERS: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Suspect {
     token: Token,
-    stage: Stage,
+    stage: SuspectStage,
     /// How many messages it waits for.
     awaited: usize,
     /// One of them was settled after the last question to the broker, which may not have read that.
@@ -34,26 +34,26 @@ pub(super) struct Suspect {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SuspectStage {
     Waits {
-        until: Moment,
+        until: EngineTime,
     },
     /// The others are settled, and the broker is asked whether it has read that.
     Syncs {
-        until: Moment,
+        until: EngineTime,
         number: u64,
         /// When it stops waiting for others.
-        waits_until: Moment,
+        waits_until: EngineTime,
     },
     RunsAlone {
-        until: Moment,
+        until: EngineTime,
     },
 }
 
 impl Suspect {
-    pub(super) fn deadline(&self) -> Option<Moment> {
+    pub(super) fn deadline(&self) -> Option<EngineTime> {
         match self.stage {
-            Stage::Waits { until } | Stage::Syncs { until, .. } | Stage::RunsAlone { until } => {
+            SuspectStage::Waits { until } | SuspectStage::Syncs { until, .. } | SuspectStage::RunsAlone { until } => {
                 Some(until)
             }
         }
@@ -63,7 +63,7 @@ impl Suspect {
 impl Engine {
     /// Makes this message the suspect. It waits for everything that is unsettled.
     pub(super) fn suspect(&mut self, token: Token, now: Now) {
-        self.set_phase(token, Phase::Held(Held::Suspect));
+        self.set_phase(token, Phase::Held(HoldReason::Suspect));
         let session = self.channel.as_ref().map(|channel| channel.session);
         let mut awaited = 0;
         for (other, entry) in self.entries.iter_mut() {
@@ -74,14 +74,14 @@ impl Engine {
                 // What is about to be rejected is held for a moment only.
                 && matches!(
                     entry.phase,
-                    Phase::Out | Phase::Copying(_) | Phase::Held(Held::Rejecting(_))
+                    Phase::Out | Phase::Copying(_) | Phase::Held(HoldReason::Rejecting(_))
                 )
                 && entry.since + PATIENCE > now.at;
             awaited += usize::from(entry.awaited);
         }
         self.suspect = Some(Suspect {
             token,
-            stage: Stage::Waits {
+            stage: SuspectStage::Waits {
                 until: now.at + PATIENCE,
             },
             awaited,
@@ -98,9 +98,9 @@ impl Engine {
     pub(super) fn await_before_suspect(&mut self, token: Token, now: Now) {
         self.settle_before_suspect(token);
         if let Some(suspect) = &mut self.suspect
-            && matches!(suspect.stage, Stage::Waits { .. })
+            && matches!(suspect.stage, SuspectStage::Waits { .. })
         {
-            suspect.stage = Stage::Waits {
+            suspect.stage = SuspectStage::Waits {
                 until: now.at + PATIENCE,
             };
         }
@@ -110,7 +110,7 @@ impl Engine {
     /// would double them.
     pub(super) fn settle_before_suspect(&mut self, token: Token) {
         if let Some(suspect) = &mut self.suspect
-            && !matches!(suspect.stage, Stage::RunsAlone { .. })
+            && !matches!(suspect.stage, SuspectStage::RunsAlone { .. })
             && let Some(entry) = self.entries.get_mut(token)
             && !std::mem::replace(&mut entry.awaited, true)
         {
@@ -132,14 +132,14 @@ impl Engine {
             return;
         };
         let token = suspect.token;
-        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
         if self.pausing.is_pausing() && !runs {
             self.suspect = None;
             self.keep(token, now);
             return;
         }
         match suspect.stage {
-            Stage::Waits { until } => {
+            SuspectStage::Waits { until } => {
                 let quiet =
                     suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
                 if !quiet && now.at < until {
@@ -151,20 +151,20 @@ impl Engine {
                 let number = self.sync(now, out);
                 if let Some(suspect) = &mut self.suspect {
                     suspect.unread = false;
-                    suspect.stage = Stage::Syncs {
+                    suspect.stage = SuspectStage::Syncs {
                         until: now.at + PATIENCE,
                         number,
                         waits_until: if mutants::has(Mutant::WaitsTwice) {
-                            Moment::MAX
+                            EngineTime::MAX
                         } else {
                             until
                         },
                     };
                 }
             }
-            Stage::Syncs { until, .. } if now.at >= until => self.run_suspect(token, now, out),
-            Stage::Syncs { .. } => {}
-            Stage::RunsAlone { until } if now.at >= until => {
+            SuspectStage::Syncs { until, .. } if now.at >= until => self.run_suspect(token, now, out),
+            SuspectStage::Syncs { .. } => {}
+            SuspectStage::RunsAlone { until } if now.at >= until => {
                 info!(queue = %self.name, "a message that may take consumers down takes its time; others run beside it");
                 self.suspect = None;
                 self.cautious = false;
@@ -174,7 +174,7 @@ impl Engine {
                     self.takes_its_place(token);
                 }
             }
-            Stage::RunsAlone { .. } => {}
+            SuspectStage::RunsAlone { .. } => {}
         }
     }
 
@@ -184,26 +184,26 @@ impl Engine {
             return;
         };
         match suspect.stage {
-            Stage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
+            SuspectStage::Syncs { number, .. } if !self.syncs.has_answered(number) => {}
             // Not longer than at first: with a hanging handler, or one detour after the other, it would never end.
-            Stage::Syncs { waits_until, .. }
+            SuspectStage::Syncs { waits_until, .. }
                 if (suspect.awaited > 0 || suspect.unread) && now.at < waits_until =>
             {
-                suspect.stage = Stage::Waits {
+                suspect.stage = SuspectStage::Waits {
                     until: waits_until.min(now.at + PATIENCE),
                 };
             }
-            Stage::Syncs { .. } => {
+            SuspectStage::Syncs { .. } => {
                 let token = suspect.token;
                 self.run_suspect(token, now, out);
             }
-            Stage::Waits { .. } | Stage::RunsAlone { .. } => {}
+            SuspectStage::Waits { .. } | SuspectStage::RunsAlone { .. } => {}
         }
     }
 
     fn run_suspect(&mut self, token: Token, now: Now, out: &mut Commands) {
         if let Some(entry) = self.entries.get_mut(token) {
-            if !matches!(entry.phase, Phase::Held(Held::Suspect)) {
+            if !matches!(entry.phase, Phase::Held(HoldReason::Suspect)) {
                 self.suspect = None;
                 return;
             }
@@ -211,7 +211,7 @@ impl Engine {
             info!(queue = %self.name, crashes, "a message that may take consumers down runs alone");
         }
         if let Some(suspect) = &mut self.suspect {
-            suspect.stage = Stage::RunsAlone {
+            suspect.stage = SuspectStage::RunsAlone {
                 until: now.at + PATIENCE,
             };
         }
@@ -249,7 +249,7 @@ impl Engine {
     #[cfg(test)]
     pub(super) fn runs_alone(&self) -> Option<Token> {
         let suspect = self.suspect.as_ref().filter(|_| self.intake.is_narrow())?;
-        let runs = matches!(suspect.stage, Stage::RunsAlone { .. });
+        let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
         runs.then_some(suspect.token)
     }
 

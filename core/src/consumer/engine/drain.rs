@@ -5,8 +5,8 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::{
-    Command, Commands, Engine, Moment, Now, Return,
-    delivery_state::{Entry, Held, Phase},
+    Command, Commands, Engine, EngineTime, Now, Return,
+    delivery_state::{DeliveryState, HoldReason, Phase},
 };
 use crate::{retry::format_duration, topology::SAFE_AGE};
 
@@ -20,15 +20,15 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// The drain, once it has begun.
 #[derive(Debug)]
 pub(super) struct Drain {
-    began: Moment,
+    began: EngineTime,
     /// When the wait ends.
-    pub(super) until: Moment,
-    wait: Wait,
+    pub(super) until: EngineTime,
+    wait: DrainWait,
 }
 
 /// What a drain waits for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wait {
+enum DrainWait {
     Handlers,
     /// For copies and answers on their way: otherwise originals would come again as duplicates.
     Copies {
@@ -47,7 +47,7 @@ impl Engine {
             until: now
                 .at
                 .saturating_add(self.options.drain_timeout.max(SHORTEST)),
-            wait: Wait::Handlers,
+            wait: DrainWait::Handlers,
         });
         out.add(Command::EndIntake);
         out.add(Command::Recall);
@@ -57,7 +57,7 @@ impl Engine {
             .entries
             .iter()
             .filter(|(_, entry)| match &entry.phase {
-                Phase::Held(held) => !matches!(held, Held::Returning | Held::Rejecting(_)),
+                Phase::Held(held) => !matches!(held, HoldReason::Returning | HoldReason::Rejecting(_)),
                 Phase::Copying(copying) => copying.waits_for_another_try(),
                 Phase::Out => false,
             })
@@ -85,9 +85,9 @@ impl Engine {
         if let Some(drain) = self
             .drain
             .as_mut()
-            .filter(|drain| drain.wait == Wait::Handlers)
+            .filter(|drain| drain.wait == DrainWait::Handlers)
         {
-            drain.wait = Wait::Copies { abandoned };
+            drain.wait = DrainWait::Copies { abandoned };
             drain.until = match abandoned {
                 true => now.at + COPIES,
                 false => drain.until.max(drain.began + COPIES),
@@ -113,12 +113,12 @@ impl Engine {
 
     /// The broker requeues the messages of these handlers when the channel is closed.
     fn warn_of_what_still_runs(&self) {
-        let abandoned = Wait::Copies { abandoned: true };
+        let abandoned = DrainWait::Copies { abandoned: true };
         let waited = self
             .drain
             .as_ref()
             .is_some_and(|drain| drain.wait != abandoned);
-        let runs = |entry: &Entry| matches!(entry.phase, Phase::Out);
+        let runs = |entry: &DeliveryState| matches!(entry.phase, Phase::Out);
         let running = self.entries.iter().filter(|(_, entry)| runs(entry)).count();
         if waited && running > 0 {
             let patience = format_duration(self.options.drain_timeout);
@@ -135,19 +135,19 @@ impl Engine {
             return false;
         };
         match drain.wait {
-            Wait::Handlers => {
+            DrainWait::Handlers => {
                 self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
             }
-            Wait::Copies { .. } => {
+            DrainWait::Copies { .. } => {
                 let on_its_way =
-                    |entry: &Entry| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_));
+                    |entry: &DeliveryState| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_));
                 now.at >= drain.until || !self.entries.iter().any(|(_, entry)| on_its_way(entry))
             }
         }
     }
 
     /// When the wait ends: for the handlers, then for what is on its way.
-    pub(crate) fn ends_at(&self) -> Option<Moment> {
+    pub(crate) fn ends_at(&self) -> Option<EngineTime> {
         self.drain.as_ref().map(|drain| drain.until)
     }
 }

@@ -36,9 +36,9 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tracing::warn;
 
-pub(super) use action::Case;
-pub use attempt_log::{Follows, Sentence};
-pub(super) use delivery_state::Consequence;
+pub(super) use action::AttemptContext;
+pub use attempt_log::{NextStep, AttemptLogLine};
+pub(super) use delivery_state::NextAction;
 
 pub(crate) use super::engine_time::Now;
 pub(crate) use command::{Command, Commands, Copy, Return};
@@ -46,22 +46,22 @@ pub(crate) use command::{Command, Commands, Copy, Return};
 pub(crate) use consumer_timeout::LONGEST_KEPT;
 #[cfg(test)]
 use drain::COPIES;
-pub(crate) use input::{Arrival, Input};
+pub(crate) use input::{IncomingDelivery, Input};
 
 use self::{
-    ack_barrier::Syncs,
-    circuit_breaker::Pausing,
+    ack_barrier::AckBarrier,
+    circuit_breaker::CircuitBreaker,
     consumer_timeout::ConsumerTimeout,
     crash_isolation::Suspect,
-    delivery_state::{Entry, Phase},
+    delivery_state::{DeliveryState, Phase},
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    prefetch_control::{Alone, Intake, PrefetchMode, Step},
+    prefetch_control::{SingleConsumerPrefetch, PrefetchControl, PrefetchMode, ChannelStep},
     sessions::Channel,
 };
 use super::{
-    Consumer, Received, Token, acks::Ack, delivery_queue::Ending, engine_time::Moment,
-    handled_dedup::Memory, timers::Agenda, tokens::Tokens,
+    Consumer, Received, Token, acks::Ack, delivery_queue::HandlerEnd, engine_time::EngineTime,
+    handled_dedup::HandledDedup, timers::Timers, tokens::Tokens,
 };
 use crate::{
     ErrorKind,
@@ -76,7 +76,7 @@ const RETURNS: Duration = Duration::from_secs(30);
 
 /// How far a session came with the messages that it was to take one at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Singly {
+pub(crate) struct OneByOneProgress {
     /// Whether it was to take any so.
     pub(crate) began: bool,
     /// Whether it would have taken the next one so as well.
@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     is_classic: bool,
     header_room: usize,
     draws: fastrand::Rng,
-    entries: Tokens<Entry>,
+    entries: Tokens<DeliveryState>,
     channel: Option<Channel>,
     /// The number of channels so far, and of the newest one.
     sessions: u64,
@@ -125,15 +125,15 @@ pub(crate) struct Engine {
     /// When the current session began.
     opened_at: Duration,
     /// From when on queues that existed when the channel was opened are a safe place.
-    safe_from: Moment,
+    safe_from: EngineTime,
     /// The last reported reason why no channel could be consumed from, and when it was reported.
     complained: Option<(ErrorKind, Duration)>,
-    intake: Intake,
-    agenda: Agenda,
+    intake: PrefetchControl,
+    agenda: Timers,
     /// Sent copies in order, and when each will count as held up.
-    ways: VecDeque<(Moment, Token)>,
-    memory: Memory,
-    pausing: Pausing,
+    ways: VecDeque<(EngineTime, Token)>,
+    memory: HandledDedup,
+    pausing: CircuitBreaker,
     /// Set until the first message that is not a suspect arrives. After a start nobody knows whether the next message crashes its consumer,
     /// and a crash counts against everything prefetched with it.
     cautious: bool,
@@ -144,10 +144,10 @@ pub(crate) struct Engine {
     singly_at_first: u32,
     suspect: Option<Suspect>,
     /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
-    lingering: Option<(Token, Moment)>,
+    lingering: Option<(Token, EngineTime)>,
     /// When the next message has kept a cautious consumer from others for too long.
-    relief: Option<Moment>,
-    syncs: Syncs,
+    relief: Option<EngineTime>,
+    syncs: AckBarrier,
     drain: Option<Drain>,
     /// Messages that the narrow consumer brought while nothing might run.
     spares: Vec<Token>,
@@ -161,13 +161,13 @@ pub(crate) struct Engine {
     /// as it counts a crash.
     returned_unseen: usize,
     /// Until when those may still be coming back.
-    returned_until: Moment,
+    returned_until: EngineTime,
     consumer_timeout: ConsumerTimeout,
     /// When handed-out messages are next looked at that no handler may have begun.
-    unstarted_look: Option<Moment>,
+    unstarted_look: Option<EngineTime>,
     /// Whether publishing makes no progress, and when copies on their way are next looked at.
     stalled: bool,
-    stall_look: Option<Moment>,
+    stall_look: Option<EngineTime>,
     /// Nothing is consumed until publishing works again.
     halted: bool,
     warned_without_dlx: bool,
@@ -204,13 +204,13 @@ impl Engine {
             failures: 0,
             short_sessions: 0,
             opened_at: Duration::ZERO,
-            safe_from: Moment::ZERO,
+            safe_from: EngineTime::ZERO,
             complained: None,
-            intake: Intake::new(options.window(), queues_sleep),
-            agenda: Agenda::default(),
+            intake: PrefetchControl::new(options.window(), queues_sleep),
+            agenda: Timers::default(),
             ways: VecDeque::new(),
-            memory: Memory::new(if remembers { options.window() } else { 0 }),
-            pausing: Pausing::new(options.pause),
+            memory: HandledDedup::new(if remembers { options.window() } else { 0 }),
+            pausing: CircuitBreaker::new(options.pause),
             cautious: true,
             suspicion: 0,
             singly: 0,
@@ -218,14 +218,14 @@ impl Engine {
             suspect: None,
             lingering: None,
             relief: None,
-            syncs: Syncs::default(),
+            syncs: AckBarrier::default(),
             drain: None,
             spares: Vec::new(),
             returning: Vec::new(),
             detours: 0,
             places_taken: 0,
             returned_unseen: 0,
-            returned_until: Moment::ZERO,
+            returned_until: EngineTime::ZERO,
             consumer_timeout: ConsumerTimeout::default(),
             unstarted_look: None,
             stalled: false,
@@ -277,8 +277,8 @@ impl Engine {
             }
             Input::Copied { token, stored } => self.copied(token, stored, now, out),
             Input::Ended { token, ending } => match ending {
-                Ending::Settled(outcome) => self.ended(token, &outcome, now, out),
-                Ending::Unstarted => self.not_begun(token),
+                HandlerEnd::Settled(outcome) => self.ended(token, &outcome, now, out),
+                HandlerEnd::Unstarted => self.not_begun(token),
             },
             Input::Recalled(tokens) => self.recalled(&tokens),
             Input::Close => self.close(now, out),
@@ -312,7 +312,7 @@ impl Engine {
     }
 
     /// When something is due for a kept message.
-    pub(crate) fn next_appointment(&self) -> Option<Moment> {
+    pub(crate) fn next_appointment(&self) -> Option<EngineTime> {
         [
             self.agenda.next(),
             self.pausing.until(),
@@ -324,7 +324,7 @@ impl Engine {
     }
 
     /// When the next [`turn`](Self::turn) is due, if nothing happens before.
-    pub(crate) fn wake_at(&self) -> Option<Moment> {
+    pub(crate) fn wake_at(&self) -> Option<EngineTime> {
         let acks = self
             .channel
             .as_ref()
@@ -366,8 +366,8 @@ impl Engine {
     /// The broker allows one consumer on a channel. `may_go`: whether the queue survives without any.
     pub(crate) fn set_one_consumer(&mut self, may_go: bool) {
         self.intake.set_alone(Some(match may_go {
-            true => Alone::GoesFirst,
-            false => Alone::Stays,
+            true => SingleConsumerPrefetch::GoesFirst,
+            false => SingleConsumerPrefetch::Stays,
         }));
     }
 
@@ -377,8 +377,8 @@ impl Engine {
     }
 
     /// How far it came with them.
-    pub(crate) fn singly(&self) -> Singly {
-        Singly {
+    pub(crate) fn singly(&self) -> OneByOneProgress {
+        OneByOneProgress {
             began: self.singly_at_first > 0,
             is_unfinished: self.singly > 0,
             has_taken: self.singly < self.singly_at_first,
@@ -454,12 +454,12 @@ impl Engine {
         let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
         while let Some(step) = self.intake.next(goal, crowded) {
             out.add(match step {
-                Step::Consume { consumer, prefetch } => Command::Consume {
+                ChannelStep::Consume { consumer, prefetch } => Command::Consume {
                     session,
                     consumer,
                     prefetch,
                 },
-                Step::Cancel { consumer } => {
+                ChannelStep::Cancel { consumer } => {
                     if !self.nack_is_uncounted {
                         self.returned_unseen += self.room_of(session, consumer);
                         self.returned_until = now.at + RETURNS;
@@ -504,8 +504,8 @@ impl Engine {
             .is_some_and(|channel| channel.session == session)
     }
 
-    fn case<'a>(&'a self, received: &'a Received, now: Now) -> Case<'a> {
-        Case {
+    fn case<'a>(&'a self, received: &'a Received, now: Now) -> AttemptContext<'a> {
+        AttemptContext {
             options: &self.options,
             origin: &self.origin,
             received,

@@ -30,14 +30,14 @@ pub(super) enum PrefetchMode {
 
 /// What to do on the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ChannelStep {
     Consume { consumer: u64, prefetch: u16 },
     Cancel { consumer: u64 },
 }
 
 /// How a prefetch changes if only one consumer is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alone {
+pub(super) enum SingleConsumerPrefetch {
     /// It is cancelled, and then another one consumes.
     GoesFirst,
     /// It does not change.
@@ -45,7 +45,7 @@ pub(super) enum Alone {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ConsumerStage {
     /// Asked for; the broker has not answered yet.
     Asked,
     Running,
@@ -57,7 +57,7 @@ enum Stage {
 struct BrokerConsumer {
     consumer: u64,
     prefetch: u16,
-    stage: Stage,
+    stage: ConsumerStage,
     /// Messages since the newest consumer began.
     served: u32,
     /// Places in its prefetch that are occupied for long.
@@ -72,13 +72,13 @@ const IN_A_ROW: u32 = 2;
 
 /// The consumers on the channel.
 #[derive(Debug)]
-pub(super) struct Intake {
+pub(super) struct PrefetchControl {
     prefetch: u16,
     taps: Vec<BrokerConsumer>,
     consumers: u64,
     single_active: bool,
     /// Whether only one consumer is allowed.
-    alone: Option<Alone>,
+    alone: Option<SingleConsumerPrefetch>,
     /// Whether a classic queue delivers nothing to its next active consumer until something else happens to it, such as a new consumer.
     queues_sleep: bool,
     /// A consumer that is cancelled before a newer one was served; the newer one may be the active one then.
@@ -87,7 +87,7 @@ pub(super) struct Intake {
     may_sleep: bool,
 }
 
-impl Intake {
+impl PrefetchControl {
     pub(super) fn new(prefetch: u16, queues_sleep: bool) -> Self {
         Self {
             prefetch,
@@ -105,15 +105,15 @@ impl Intake {
         self.queues_sleep = queues_sleep;
     }
 
-    pub(super) fn set_alone(&mut self, alone: Option<Alone>) {
+    pub(super) fn set_alone(&mut self, alone: Option<SingleConsumerPrefetch>) {
         self.alone = alone;
     }
 
     /// What to do next for `goal`. `crowded`: whether messages that occupy their places for long may be ignored, so that others come.
-    pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<Step> {
+    pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<ChannelStep> {
         let want = match goal {
             PrefetchMode::Nothing => {
-                let running = self.taps.iter().find(|tap| tap.stage == Stage::Running)?;
+                let running = self.taps.iter().find(|tap| tap.stage == ConsumerStage::Running)?;
                 let consumer = running.consumer;
                 return Some(self.cancel(consumer));
             }
@@ -124,21 +124,21 @@ impl Intake {
         if let Some(alone) = self.alone {
             return self.next_alone(alone, want, crowded);
         }
-        if self.taps.iter().any(|tap| tap.stage == Stage::Asked) {
+        if self.taps.iter().any(|tap| tap.stage == ConsumerStage::Asked) {
             return None;
         }
         if std::mem::take(&mut self.may_sleep) {
             return Some(self.consume(want));
         }
         let fits = |tap: &&BrokerConsumer| {
-            tap.stage == Stage::Running
+            tap.stage == ConsumerStage::Running
                 && tap.prefetch == want
                 && !(crowded && tap.taken >= usize::from(tap.prefetch))
         };
         // A consumer that is served stays. Otherwise the older one stays, because it may be the active one.
         let newest_served = self.taps.iter().rfind(|tap| fits(tap) && tap.served > 0);
         let Some(fit) = newest_served.or_else(|| self.taps.iter().find(fits)) else {
-            let running = self.taps.iter().find(|tap| tap.stage == Stage::Running);
+            let running = self.taps.iter().find(|tap| tap.stage == ConsumerStage::Running);
             return Some(match running.map(|tap| tap.consumer) {
                 Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
                 _ => self.consume(want),
@@ -148,7 +148,7 @@ impl Intake {
         let other = self
             .taps
             .iter()
-            .find(|tap| tap.stage == Stage::Running && tap.consumer != keep)?;
+            .find(|tap| tap.stage == ConsumerStage::Running && tap.consumer != keep)?;
         let stuck = other.stuck >= usize::from(other.prefetch);
         if !served
             && !stuck
@@ -167,37 +167,37 @@ impl Intake {
     }
 
     /// The same if only one consumer is allowed.
-    fn next_alone(&mut self, alone: Alone, want: u16, crowded: bool) -> Option<Step> {
+    fn next_alone(&mut self, alone: SingleConsumerPrefetch, want: u16, crowded: bool) -> Option<ChannelStep> {
         let Some(tap) = self.taps.first() else {
             return Some(self.consume(want));
         };
         let is_stuck = crowded && tap.taken >= usize::from(tap.prefetch);
-        let goes = tap.stage == Stage::Running && (tap.prefetch != want || is_stuck);
+        let goes = tap.stage == ConsumerStage::Running && (tap.prefetch != want || is_stuck);
         let consumer = tap.consumer;
-        (goes && alone == Alone::GoesFirst).then(|| self.cancel(consumer))
+        (goes && alone == SingleConsumerPrefetch::GoesFirst).then(|| self.cancel(consumer))
     }
 
-    fn consume(&mut self, prefetch: u16) -> Step {
+    fn consume(&mut self, prefetch: u16) -> ChannelStep {
         self.consumers += 1;
         self.taps.push(BrokerConsumer {
             consumer: self.consumers,
             prefetch,
-            stage: Stage::Asked,
+            stage: ConsumerStage::Asked,
             served: 0,
             taken: 0,
             stuck: 0,
         });
-        Step::Consume {
+        ChannelStep::Consume {
             consumer: self.consumers,
             prefetch,
         }
     }
 
-    fn cancel(&mut self, consumer: u64) -> Step {
+    fn cancel(&mut self, consumer: u64) -> ChannelStep {
         if let Some(tap) = self.tap(consumer) {
-            tap.stage = Stage::Leaving;
+            tap.stage = ConsumerStage::Leaving;
         }
-        Step::Cancel { consumer }
+        ChannelStep::Cancel { consumer }
     }
 
     fn tap(&mut self, consumer: u64) -> Option<&mut BrokerConsumer> {
@@ -210,7 +210,7 @@ impl Intake {
             tap.served = 0;
         }
         if let Some(tap) = self.tap(consumer) {
-            tap.stage = Stage::Running;
+            tap.stage = ConsumerStage::Running;
         }
     }
 
@@ -260,7 +260,7 @@ impl Intake {
 
     /// Whether more than one message at a time will never come, because the queue or the broker allows no wider consumer.
     pub(super) fn stays_narrow(&self) -> bool {
-        self.single_active || self.alone == Some(Alone::Stays)
+        self.single_active || self.alone == Some(SingleConsumerPrefetch::Stays)
     }
 
     /// Whether at most one message at a time can come.
@@ -276,7 +276,7 @@ impl Intake {
     /// Whether another consumer was requested and is not there yet. An acknowledgement now would bring the last one another message out of
     /// turn, perhaps while it is cancelled.
     pub(super) fn is_changing(&self) -> bool {
-        let asked = |tap: &BrokerConsumer| tap.stage == Stage::Asked;
+        let asked = |tap: &BrokerConsumer| tap.stage == ConsumerStage::Asked;
         self.taps.len() > 1 && self.taps.iter().any(asked)
     }
 
@@ -301,11 +301,11 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn started(prefetch: u16) -> Intake {
-        let mut intake = Intake::new(prefetch, true);
+    fn started(prefetch: u16) -> PrefetchControl {
+        let mut intake = PrefetchControl::new(prefetch, true);
         assert_eq!(
             intake.next(PrefetchMode::One, false),
-            Some(Step::Consume {
+            Some(ChannelStep::Consume {
                 consumer: 1,
                 prefetch: 1
             })
@@ -319,12 +319,12 @@ mod tests {
         intake
     }
 
-    fn widened() -> Intake {
+    fn widened() -> PrefetchControl {
         let mut intake = started(64);
         intake.delivered(1);
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
-            Some(Step::Consume {
+            Some(ChannelStep::Consume {
                 consumer: 2,
                 prefetch: 64
             })
@@ -345,7 +345,7 @@ mod tests {
         intake.delivered(2);
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 1 })
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
         intake.gone(1);
         assert_eq!(intake.next(PrefetchMode::Full, false), None);
@@ -364,14 +364,14 @@ mod tests {
         intake.delivered(1);
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 2 })
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
         intake.gone(2);
         assert_eq!(intake.next(PrefetchMode::Full, false), None);
         intake.lost();
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
-            Some(Step::Consume {
+            Some(ChannelStep::Consume {
                 consumer: 3,
                 prefetch: 64
             }),
@@ -387,7 +387,7 @@ mod tests {
         intake.gone(1);
         assert_eq!(
             intake.next(PrefetchMode::One, false),
-            Some(Step::Consume {
+            Some(ChannelStep::Consume {
                 consumer: 3,
                 prefetch: 1
             })
@@ -396,7 +396,7 @@ mod tests {
         intake.consuming(3);
         assert_eq!(
             intake.next(PrefetchMode::One, false),
-            Some(Step::Cancel { consumer: 2 })
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
         assert!(!intake.is_narrow(), "what was sent can still come");
         intake.gone(2);
@@ -413,7 +413,7 @@ mod tests {
             None,
             "if that is allowed"
         );
-        let anew = Step::Consume {
+        let anew = ChannelStep::Consume {
             consumer: 2,
             prefetch: 1,
         };
@@ -427,7 +427,7 @@ mod tests {
         intake.delivered(2);
         assert_eq!(
             intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 1 })
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
     }
 
@@ -446,11 +446,11 @@ mod tests {
         intake.is_stuck(1, true);
         assert_eq!(
             intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 1 })
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
         assert_eq!(intake.next(PrefetchMode::Full, true), None);
         intake.gone(1);
-        let knock = Step::Consume {
+        let knock = ChannelStep::Consume {
             consumer: 3,
             prefetch: 1,
         };
@@ -458,7 +458,7 @@ mod tests {
         intake.consuming(3);
         assert_eq!(
             intake.next(PrefetchMode::Full, true),
-            Some(Step::Cancel { consumer: 3 }),
+            Some(ChannelStep::Cancel { consumer: 3 }),
             "the active one stays"
         );
         intake.gone(3);
@@ -476,7 +476,7 @@ mod tests {
         intake.consuming(3);
         assert_eq!(
             intake.next(PrefetchMode::One, true),
-            Some(Step::Cancel { consumer: 2 }),
+            Some(ChannelStep::Cancel { consumer: 2 }),
             "nothing may come to the narrow one, and more must not come to the wide one"
         );
     }
@@ -484,11 +484,11 @@ mod tests {
     #[test]
     fn where_one_consumer_is_allowed_it_is_cancelled_first() {
         let mut intake = started(64);
-        intake.set_alone(Some(Alone::GoesFirst));
+        intake.set_alone(Some(SingleConsumerPrefetch::GoesFirst));
         intake.delivered(1);
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
-            Some(Step::Cancel { consumer: 1 })
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
         assert_eq!(
             intake.next(PrefetchMode::Full, false),
@@ -496,7 +496,7 @@ mod tests {
             "it is still there"
         );
         intake.gone(1);
-        let wide = Step::Consume {
+        let wide = ChannelStep::Consume {
             consumer: 2,
             prefetch: 64,
         };
@@ -511,14 +511,14 @@ mod tests {
         assert_eq!(intake.next(PrefetchMode::Full, false), None);
         assert_eq!(
             intake.next(PrefetchMode::One, false),
-            Some(Step::Cancel { consumer: 2 })
+            Some(ChannelStep::Cancel { consumer: 2 })
         );
     }
 
     #[test]
     fn where_the_only_consumer_must_stay_it_brings_one_message_at_a_time() {
         let mut intake = started(64);
-        intake.set_alone(Some(Alone::Stays));
+        intake.set_alone(Some(SingleConsumerPrefetch::Stays));
         intake.delivered(1);
         for goal in [PrefetchMode::Full, PrefetchMode::One] {
             assert_eq!(intake.next(goal, false), None);
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(intake.next(PrefetchMode::Full, true), None);
         assert_eq!(
             intake.next(PrefetchMode::Nothing, false),
-            Some(Step::Cancel { consumer: 1 })
+            Some(ChannelStep::Cancel { consumer: 1 })
         );
     }
 
@@ -538,7 +538,7 @@ mod tests {
             std::iter::from_fn(|| intake.next(PrefetchMode::Nothing, false)).collect();
         assert_eq!(
             cancelled,
-            [Step::Cancel { consumer: 1 }, Step::Cancel { consumer: 2 }]
+            [ChannelStep::Cancel { consumer: 1 }, ChannelStep::Cancel { consumer: 2 }]
         );
         assert!(!intake.is_closed(), "the broker has not answered");
         intake.gone(1);

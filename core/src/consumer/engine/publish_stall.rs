@@ -10,7 +10,7 @@ use super::{
     super::Token,
     Command, Commands, Engine, Now, Return,
     copies::LONGEST_WAY,
-    delivery_state::{Copying, Phase},
+    delivery_state::{PendingCopy, Phase},
     mutants::{self, Mutant},
 };
 use crate::retry::is_near_its_limit;
@@ -43,7 +43,7 @@ impl Engine {
         }
         let session = self.channel.as_ref().map(|channel| channel.session);
         let way = self.consumer_timeout.way(LONGEST_WAY);
-        let is_held_up = |copying: &Copying| copying.under_way && now.at >= copying.published + way;
+        let is_held_up = |copying: &PendingCopy| copying.under_way && now.at >= copying.published + way;
         let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
         for (token, entry) in self.entries.iter() {
             let Phase::Copying(copying) = &entry.phase else {

@@ -12,7 +12,7 @@ use crate::{
 struct Case {
     engine: Engine,
     commands: Commands,
-    at: Moment,
+    at: EngineTime,
     session: u64,
     tag: u64,
 }
@@ -37,7 +37,7 @@ impl Case {
         let mut case = Self {
             engine: Engine::new(setup),
             commands: Commands::default(),
-            at: Moment::ZERO,
+            at: EngineTime::ZERO,
             session: 0,
             tag: 0,
         };
@@ -55,7 +55,7 @@ impl Case {
 
     /// A handler fails.
     fn fails(&mut self, token: Token) {
-        let ending = Ending::Settled(Outcome::retry(Failure::new("no such customer")));
+        let ending = HandlerEnd::Settled(Outcome::retry(Failure::new("no such customer")));
         self.on(Input::Ended { token, ending });
     }
 
@@ -122,11 +122,11 @@ impl Case {
         headers.insert("x-retry-protocol".into(), AMQPValue::LongLongInt(1));
         headers.insert(header.into(), AMQPValue::LongLongInt(count));
         self.tag += 1;
-        let arrival = Box::new(Arrival {
+        let arrival = Box::new(IncomingDelivery {
             tag: self.tag,
             redelivered,
             properties: properties.with_headers(headers),
-            ..Arrival::default()
+            ..IncomingDelivery::default()
         });
         let (session, consumer) = (self.session, self.engine.intake.newest());
         self.on(Input::Delivered {
@@ -259,7 +259,7 @@ fn a_suspect_runs_when_the_broker_has_read_what_was_settled_before() {
     case.consume();
     case.consume();
     case.take();
-    let ending = Ending::Settled(Outcome::Ack);
+    let ending = HandlerEnd::Settled(Outcome::Ack);
     case.on(Input::Ended { token, ending });
     let commands = &case.commands.list;
     assert!(
@@ -373,7 +373,7 @@ fn what_began_before_a_pause_is_no_probe() {
     case.consume();
     case.comes_again(1);
     let token = case.handed_out()[0];
-    let ending = Ending::Settled(Outcome::Ack);
+    let ending = HandlerEnd::Settled(Outcome::Ack);
     case.on(Input::Ended { token, ending });
     assert!(case.engine.pausing.is_off());
 }
@@ -437,7 +437,7 @@ fn what_is_to_go_back_whole_is_nacked_whatever_it_has_behind_it() {
         case.consume();
         case.on(Input::Close);
         case.consume();
-        let ending = Ending::Unstarted;
+        let ending = HandlerEnd::Unstarted;
         case.on(Input::Ended { token, ending });
         let commands = case.take();
         assert_eq!(publishes(&commands), usize::from(!whole), "{commands:?}");
@@ -712,7 +712,7 @@ fn a_success_counts_for_the_delivery_by_which_its_message_came_again() {
     let late = case.handed_out()[0];
     let handled = |token| Input::Ended {
         token,
-        ending: Ending::Settled(Outcome::Ack),
+        ending: HandlerEnd::Settled(Outcome::Ack),
     };
     case.consume();
     case.on(handled(early));
@@ -751,7 +751,7 @@ fn done_while_an_earlier_handler_has_it(id: Option<&str>) -> (Case, Token) {
 fn succeeded(token: Token) -> Input {
     Input::Ended {
         token,
-        ending: Ending::Settled(Outcome::Ack),
+        ending: HandlerEnd::Settled(Outcome::Ack),
     }
 }
 

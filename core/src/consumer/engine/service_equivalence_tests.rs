@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{prelude::*, strategy::Strategy as Values};
 
-use super::{Case, Consequence, Copy, delivery_state::Copying};
+use super::{AttemptContext, NextAction, Copy, delivery_state::PendingCopy};
 use crate::{
     BasicProperties, Consumer, Strategy,
     connection::USUAL_HEADER_ROOM,
-    consumer::{Failed, Message, Received},
-    retry::{Counting, Failure, Handover, Origin, Outcome, ParkReason, Past, RetryState, headers},
+    consumer::{FailedMessage, Message, Received},
+    retry::{Counting, Failure, Handover, Origin, Outcome, ParkReason, DeliveryPast, RetryState, headers},
     telemetry::Event,
     topology::{Detour, HANDOVER_QUEUE},
     types::{AMQPValue, FieldTable, ShortString},
@@ -30,7 +30,7 @@ fn received(
     properties: BasicProperties,
     redelivered: bool,
 ) -> Received {
-    let past = Past::of(redelivered, false);
+    let past = DeliveryPast::of(redelivered, false);
     let state = RetryState::read(queue, Counting::Header, past, &properties);
     Received {
         state,
@@ -45,10 +45,10 @@ fn consequence(
     options: &Consumer,
     host: &str,
     received: &Received,
-    follows: impl FnOnce(Case<'_>) -> Consequence,
-) -> Consequence {
+    follows: impl FnOnce(AttemptContext<'_>) -> NextAction,
+) -> NextAction {
     let origin = origin(host);
-    follows(Case {
+    follows(AttemptContext {
         options,
         origin: &origin,
         received,
@@ -58,10 +58,10 @@ fn consequence(
     })
 }
 
-fn copy_of(consequence: Consequence) -> (Copy, Event) {
+fn copy_of(consequence: NextAction) -> (Copy, Event) {
     match consequence {
-        Consequence::Copy(copying) => {
-            let Copying { copy, event, .. } = *copying;
+        NextAction::Copy(copying) => {
+            let PendingCopy { copy, event, .. } = *copying;
             (copy, event)
         }
         other => unreachable!("{other:?} is no copy"),
@@ -69,11 +69,11 @@ fn copy_of(consequence: Consequence) -> (Copy, Event) {
 }
 
 /// What the consumer hands over, as the service reads it.
-fn taken_over(copy: &Copy) -> (Failed, Handover) {
+fn taken_over(copy: &Copy) -> (FailedMessage, Handover) {
     assert_eq!((&*copy.exchange, &*copy.routing_key), ("", HANDOVER_QUEUE));
     assert!(copy.mandatory);
     let message = received(HANDOVER_QUEUE, "", (*copy.properties).clone(), false);
-    Failed::handed_over(&Message(Arc::new(message))).unwrap()
+    FailedMessage::handed_over(&Message(Arc::new(message))).unwrap()
 }
 
 fn consumers() -> (Consumer, Consumer) {
@@ -196,7 +196,7 @@ proptest! {
     #[test]
     fn whatever_is_published_to_the_service_is_read_or_refused(properties in messages()) {
         let message = received(HANDOVER_QUEUE, "", properties, false);
-        let _ = Failed::handed_over(&Message(Arc::new(message)));
+        let _ = FailedMessage::handed_over(&Message(Arc::new(message)));
     }
 }
 
@@ -221,5 +221,5 @@ fn what_is_not_to_be_parked_is_dropped_here() {
     let original = received("orders", "shop", BasicProperties::default(), false);
     let outcome = Outcome::fatal(Failure::new("no"));
     let dropped = consequence(&consumer, "here", &original, |case| case.after(&outcome, 0));
-    assert!(matches!(dropped, Consequence::Drop(_)), "{dropped:?}");
+    assert!(matches!(dropped, NextAction::Drop(_)), "{dropped:?}");
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tracing::{debug, error, warn};
 
 use super::{
-    super::{acks::AckWindow, timers::Task},
+    super::{acks::AckWindow, timers::TimerTask},
     Command, Commands, Engine, Now,
-    delivery_state::{Held, Phase},
+    delivery_state::{HoldReason, Phase},
 };
 use crate::{Error, ErrorKind, telemetry::Event, topology::SAFE_AGE};
 
@@ -46,11 +46,11 @@ impl Engine {
         let rejecting: Vec<_> = self
             .entries
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(Held::Rejecting(_))))
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Held(HoldReason::Rejecting(_))))
             .map(|(token, _)| token)
             .collect();
         for token in rejecting {
-            self.agenda.add(now.at, token, Task::Reject);
+            self.agenda.add(now.at, token, TimerTask::Reject);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     super::{Received, Token},
     Command, Commands, Engine, Now, Return,
-    delivery_state::{Entry, Phase, Purpose},
+    delivery_state::{DeliveryState, Phase, Purpose},
     mutants::{self, Mutant},
 };
 
@@ -88,7 +88,7 @@ impl Engine {
         self.remove(token);
     }
 
-    fn remove(&mut self, token: Token) -> Option<Entry> {
+    fn remove(&mut self, token: Token) -> Option<DeliveryState> {
         let entry = self.entries.remove(token)?;
         self.counters.outstanding.dec();
         if entry.awaited {

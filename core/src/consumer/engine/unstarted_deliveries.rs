@@ -13,7 +13,7 @@ impl Engine {
             return;
         };
         let longest = self.consumer_timeout.longest();
-        let (mut late, mut next) = (Vec::new(), None::<super::Moment>);
+        let (mut late, mut next) = (Vec::new(), None::<super::EngineTime>);
         for (token, entry) in self.entries.iter() {
             if entry.session != session || !matches!(entry.phase, Phase::Out) {
                 continue;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error as StdError};
 
-use super::{Cause, Judge};
+use super::{Cause, ErrorClassifier};
 use crate::retry::Outcome;
 
 /// What a handler may return: `Result<(), E>`, or an [`Outcome`], which can also name error types.
@@ -50,7 +50,7 @@ use crate::retry::Outcome;
 /// too:
 ///
 /// ```
-/// use retryrmq::{Client, IntoOutcome, Message, Running};
+/// use retryrmq::{Client, IntoOutcome, Message, RunningConsumer};
 ///
 /// async fn orders<F, R, By: 'static>(rmq: Client, handler: F) -> retryrmq::Result<Running>
 /// where
@@ -68,7 +68,7 @@ use crate::retry::Outcome;
 )]
 pub trait IntoOutcome<By = Itself> {
     /// The outcome of the attempt. `judge` says what an error means.
-    fn into_outcome(self, judge: &Judge) -> Outcome;
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome;
 }
 
 /// The answer has a type of its own.
@@ -84,13 +84,13 @@ pub enum ByError {}
 pub enum ByReport {}
 
 impl IntoOutcome for Outcome {
-    fn into_outcome(self, _: &Judge) -> Outcome {
+    fn into_outcome(self, _: &ErrorClassifier) -> Outcome {
         self
     }
 }
 
 impl<E: StdError + 'static> IntoOutcome<ByError> for Result<(), E> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| {
             judge.typed(error, Some(std::any::type_name::<E>()))
         })
@@ -98,37 +98,37 @@ impl<E: StdError + 'static> IntoOutcome<ByError> for Result<(), E> {
 }
 
 impl<E: AsRef<dyn StdError + 'static>> IntoOutcome<ByReport> for Result<(), E> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.outcome(error.as_ref()))
     }
 }
 
 impl IntoOutcome for Result<(), Cause> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), Box<dyn StdError + Send>> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), String> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), &str> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), Cow<'_, str>> {
-    fn into_outcome(self, judge: &Judge) -> Outcome {
+    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
         judged(self, |error| judge.text(error))
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 fn of<By>(answer: impl IntoOutcome<By>) -> Outcome {
-    answer.into_outcome(&Judge::default())
+    answer.into_outcome(&ErrorClassifier::default())
 }
 
 fn failure(outcome: Outcome) -> Failure {

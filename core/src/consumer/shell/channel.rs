@@ -21,8 +21,8 @@ use lapin::{
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    super::engine::{Arrival, Return},
-    prefetch_slots::Places,
+    super::engine::{IncomingDelivery, Return},
+    prefetch_slots::PrefetchSlots,
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -37,7 +37,7 @@ const UNWRITTEN: usize = 64;
 
 /// What happens on a channel.
 pub(super) enum ChannelEvent {
-    Arrived(u64, Box<Arrival>),
+    Arrived(u64, Box<IncomingDelivery>),
     Consuming(u64),
     Cancelled(u64),
     CancelledByBroker(u64),
@@ -59,15 +59,15 @@ enum Answer {
 type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// A consumer on the channel.
-struct Served {
+struct ChannelConsumer {
     consumer: u64,
     stream: lapin::Consumer,
-    places: Places,
+    places: PrefetchSlots,
     /// Whether we have cancelled it, so that its end is expected.
     cancelled: bool,
 }
 
-impl Served {
+impl ChannelConsumer {
     /// Whether it is cancelled as soon as nothing is on its way to it.
     fn is_parting(&self) -> bool {
         self.places.is_parting() && !self.cancelled
@@ -96,7 +96,7 @@ pub(super) struct Channel {
     priority: Option<i32>,
     connection: Arc<Connection>,
     channel: OpenChannel,
-    served: Vec<Served>,
+    served: Vec<ChannelConsumer>,
     questions: FuturesUnordered<Question>,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Events that came together with another one.
@@ -187,7 +187,7 @@ impl Channel {
         self.part(consumer);
     }
 
-    fn served(&mut self, consumer: u64) -> Option<&mut Served> {
+    fn served(&mut self, consumer: u64) -> Option<&mut ChannelConsumer> {
         let mut served = self.served.iter_mut();
         served.find(|served| served.consumer == consumer)
     }
@@ -271,7 +271,7 @@ impl Channel {
             return Some(ChannelEvent::Arrived(consumer, self.arrival(delivery)));
         }
         // Polled again, it would pend forever.
-        let Served {
+        let ChannelConsumer {
             consumer,
             cancelled,
             ..
@@ -301,10 +301,10 @@ impl Channel {
     fn answered(&mut self, answer: Answer) -> Option<ChannelEvent> {
         match answer {
             Answer::Consuming(consumer, prefetch, Ok(stream)) => {
-                self.served.push(Served {
+                self.served.push(ChannelConsumer {
                     consumer,
                     stream,
-                    places: Places::new(prefetch),
+                    places: PrefetchSlots::new(prefetch),
                     cancelled: false,
                 });
                 Some(ChannelEvent::Consuming(consumer))
@@ -341,10 +341,10 @@ impl Channel {
         }
     }
 
-    fn arrival(&self, delivery: Delivery) -> Box<Arrival> {
+    fn arrival(&self, delivery: Delivery) -> Box<IncomingDelivery> {
         let tag = delivery.delivery_tag;
         let mended = self.channel.mended().take(self.channel.lapin().id(), tag);
-        Box::new(Arrival {
+        Box::new(IncomingDelivery {
             tag,
             redelivered: delivery.redelivered,
             exchange: delivery.exchange,
@@ -369,7 +369,7 @@ impl Channel {
     }
 
     fn settle_or_put_off(&mut self, settlement: Settlement) {
-        if self.served.iter().any(Served::is_parting) {
+        if self.served.iter().any(ChannelConsumer::is_parting) {
             self.put_off.push(settlement);
         } else {
             self.settle(settlement);

@@ -19,14 +19,14 @@ use tokio::{
 };
 
 use self::{
-    broker_requirements::Demands,
+    broker_requirements::BrokerRequirements,
     channel::{Channel, ChannelEvent},
     copies::{Copies, Stored},
     startup_warnings::{tell_what_was_made, warn_of_an_untested_broker, warn_of_no_service},
 };
 use super::{
     Consumer, Token,
-    delivery_queue::{Ending, Inbox},
+    delivery_queue::{HandlerEnd, DeliveryQueue},
     engine::{Command, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
@@ -49,7 +49,7 @@ const QUIETLY: Duration = Duration::from_millis(100);
 enum ShellEvent {
     /// The result of a copy: stored, and from when on it survives a crash of its broker; or an error.
     Copied(Token, Stored),
-    Opened(u64, Result<Opened>),
+    Opened(u64, Result<OpenedChannel>),
     /// The waiting queue to which messages of this session are rejected is old.
     IsOld(u64),
     /// The broker refuses our login.
@@ -61,7 +61,7 @@ enum ShellEvent {
 }
 
 /// A channel, and what is known when it is opened.
-struct Opened {
+struct OpenedChannel {
     channel: Box<Channel>,
     /// The broker behind it.
     server: Server,
@@ -84,19 +84,19 @@ pub(super) struct Shell {
     window: u16,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
-    demands: Arc<Demands>,
+    demands: Arc<BrokerRequirements>,
     plan: Plan,
     wire_queue: ShortString,
     listener: Listener,
     counters: Counters,
     waits: Arc<DelayQueues>,
     priority: Option<i32>,
-    inbox: Arc<Inbox>,
+    inbox: Arc<DeliveryQueue>,
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<ShellEvent>,
     mailbox: mpsc::UnboundedReceiver<ShellEvent>,
     copies: Copies,
-    outcomes: Vec<(Token, Ending)>,
+    outcomes: Vec<(Token, HandlerEnd)>,
     /// Whether the queue has messages that close our connections.
     internal_errors: InternalErrors,
     /// The session that was lost last, and whether by an error of the broker.
@@ -161,14 +161,14 @@ impl Shell {
     pub(super) async fn subscribe(
         options: Consumer,
         client: Client,
-        inbox: Arc<Inbox>,
+        inbox: Arc<DeliveryQueue>,
         counters: Counters,
     ) -> Result<Self> {
         options.validate()?;
         let plan = options.plan()?;
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
-        let demands = Demands::of(&options, queue_type);
+        let demands = BrokerRequirements::of(&options, queue_type);
         // Does not wait: if there is no connection, the look at the queues says why.
         let open = client.consuming().connection().now_or_never().transpose()?;
         let first = open
@@ -527,7 +527,7 @@ impl Shell {
                     })?;
                 }
                 let channel = Channel::open(connection, queue, priority, session).await?;
-                Ok(Opened {
+                Ok(OpenedChannel {
                     channel: Box::new(channel),
                     server,
                     kind,

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::connection::SafeCancel;
 
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct PrefetchSlots {
     prefetch: usize,
     /// Delivery tags, oldest first.
     taken: VecDeque<u64>,
@@ -15,7 +15,7 @@ pub(super) struct Places {
     parting: Option<SafeCancel>,
 }
 
-impl Places {
+impl PrefetchSlots {
     pub(super) fn new(prefetch: u16) -> Self {
         Self {
             prefetch: prefetch.into(),
@@ -85,8 +85,8 @@ mod tests {
     use super::*;
     use crate::connection::{PARTING_PATIENCE as PATIENCE, PARTING_QUIET as QUIET};
 
-    fn parting(prefetch: u16, arrived: u64) -> (Places, Instant) {
-        let (mut places, now) = (Places::new(prefetch), Instant::now());
+    fn parting(prefetch: u16, arrived: u64) -> (PrefetchSlots, Instant) {
+        let (mut places, now) = (PrefetchSlots::new(prefetch), Instant::now());
         (1..=arrived).for_each(|tag| places.arrived(tag));
         assert!(!places.may_go(now), "nobody asked");
         places.part(now);

@@ -17,8 +17,8 @@ pub use trial::Trial;
 use self::queue::Queue;
 use super::{
     Consumer, Delivery, IntoOutcome, Message, Token,
-    delivery_queue::Ending,
-    engine::{Arrival, Commands, Engine, Input, Now, Setup},
+    delivery_queue::HandlerEnd,
+    engine::{IncomingDelivery, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
@@ -215,7 +215,7 @@ impl Simulation {
         self.steps.clear();
         self.tell(Input::Ended {
             token,
-            ending: Ending::Settled(outcome),
+            ending: HandlerEnd::Settled(outcome),
         });
         // Steps of other messages come after it.
         let step = self.steps.pop_front();
@@ -264,12 +264,12 @@ impl Simulation {
         exchange: ShortString,
         routing_key: ShortString,
     ) {
-        let arrival = Arrival {
+        let arrival = IncomingDelivery {
             exchange,
             routing_key,
             properties,
             body,
-            ..Arrival::default()
+            ..IncomingDelivery::default()
         };
         self.queue.send(self.elapsed.saturating_add(delay), arrival);
     }

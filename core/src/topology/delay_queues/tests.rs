@@ -45,14 +45,14 @@ impl Broker {
 }
 
 impl Make for Arc<Broker> {
-    async fn age(&self, _: &str, queue: &str, _: Duration) -> Result<Age> {
+    async fn age(&self, _: &str, queue: &str, _: Duration) -> Result<MarkerAge> {
         self.looked.lock().unwrap().push(queue.to_owned());
         let slowness = *self.slowness.lock().unwrap();
         tokio::time::sleep(slowness).await;
         match self.refused.lock().unwrap().get(&marker_of(queue)) {
             Some(why) => Err(Error::new(*why, format!("no marker of {queue}"))),
-            None if self.marked.lock().unwrap().contains(queue) => Ok(Age::Old),
-            None => Ok(Age::Unknown),
+            None if self.marked.lock().unwrap().contains(queue) => Ok(MarkerAge::Old),
+            None => Ok(MarkerAge::Unknown),
         }
     }
 
@@ -92,13 +92,13 @@ struct Stage {
     waits: Arc<DelayQueues<Arc<Broker>>>,
 }
 
-fn stage(patience: Patience) -> Stage {
+fn stage(patience: DeclareBackoff) -> Stage {
     let (broker, losses) = (Arc::new(Broker::default()), Arc::default());
     let waits = DelayQueues::with(
         Arc::clone(&broker),
         "orders".to_owned(),
         QueueType::Quorum,
-        patience == Patience::Publisher,
+        patience == DeclareBackoff::Publisher,
         Arc::clone(&losses),
         patience,
     );
@@ -134,7 +134,7 @@ fn found(name: &str, status: Status) -> Finding {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
-    let Stage { waits, losses, .. } = stage(Patience::Consumer);
+    let Stage { waits, losses, .. } = stage(DeclareBackoff::Consumer);
     let now = Instant::now;
     waits.note(&[
         found(RUNG, Status::Present),
@@ -169,7 +169,7 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         waits,
         losses,
         broker,
-    } = stage(Patience::Publisher);
+    } = stage(DeclareBackoff::Publisher);
     let marked = || broker.marked.lock().unwrap().insert(RUNG.to_owned());
     let looks = || broker.looked.lock().unwrap().len();
     let find = || waits.note(&[found(RUNG, Status::Present), found(PARKED, Status::Present)]);
@@ -232,7 +232,7 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
     let began = Instant::now();
-    let Stage { waits, losses, .. } = stage(Patience::Publisher);
+    let Stage { waits, losses, .. } = stage(DeclareBackoff::Publisher);
     waits.note(&[found(RUNG, Status::Created)]);
     assert!(!waits.is_safe(RUNG));
     waits.until_safe(RUNG).await.unwrap();
@@ -254,7 +254,7 @@ async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
         assert!(error.is_transient());
     }
     // Without the permission for markers it would be of no use.
-    let Stage { waits, broker, .. } = stage(Patience::Publisher);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
     broker.refuses(&marker_of(RUNG), ErrorKind::AccessRefused);
     waits.note(&[found(RUNG, Status::Present)]);
     waits.look_for_marker(RUNG);
@@ -270,7 +270,7 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
         (ErrorKind::Mismatch, 2),
         (ErrorKind::Timeout, 6),
     ] {
-        let Stage { waits, broker, .. } = stage(Patience::Publisher);
+        let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
         broker.refuses(&marker_of(RUNG), why);
         broker.refuses(&marker_of(PARKED), why);
         for _ in 0..3 {
@@ -284,7 +284,7 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
         }
         assert_eq!(broker.looked.lock().unwrap().len(), looks, "{why:?}");
     }
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     waits.note(&[found(RUNG, Status::Present)]);
     waits.look_for_marker(RUNG);
     assert!(
@@ -296,7 +296,7 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_does_not_answer_holds_up_no_other() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     broker.says_nothing_of(RUNG);
     let slow = tokio::spawn({
         let waits = Arc::clone(&waits);
@@ -313,7 +313,7 @@ async fn one_that_does_not_answer_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn all_who_ask_for_one_share_a_try_and_its_failure() {
-    for patience in [Patience::Consumer, Patience::Publisher] {
+    for patience in [DeclareBackoff::Consumer, DeclareBackoff::Publisher] {
         let Stage { waits, broker, .. } = stage(patience);
         broker.says_nothing_of(RUNG);
         broker.refuses(RUNG, ErrorKind::AccessRefused);
@@ -338,7 +338,7 @@ async fn all_who_ask_for_one_share_a_try_and_its_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_waiting_does_not_end_the_try() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     broker.says_nothing_of(RUNG);
     let brief = tokio::time::timeout(Duration::from_millis(1), waits.ensure(RUNG));
     brief.await.unwrap_err();
@@ -349,7 +349,7 @@ async fn who_gives_up_waiting_does_not_end_the_try() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_refused_is_left_alone_for_a_while_and_longer_each_time() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     broker.refuses(RUNG, ErrorKind::Mismatch);
     waits.ensure(RUNG).await.unwrap_err();
     let mut pauses = Vec::new();
@@ -370,7 +370,7 @@ async fn what_was_refused_is_left_alone_for_a_while_and_longer_each_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_publisher_who_was_told_and_did_something_is_not_told_again() {
-    let Stage { waits, broker, .. } = stage(Patience::Publisher);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
     broker.refuses("orders", ErrorKind::QueueNotFound);
     waits.ensure("orders").await.unwrap_err();
     broker.allows("orders");
@@ -379,7 +379,7 @@ async fn a_publisher_who_was_told_and_did_something_is_not_told_again() {
 
 #[tokio::test(start_paused = true)]
 async fn not_all_are_made_at_the_same_time() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     let asking: Vec<_> = (1..=100)
         .map(|ms| {
             let waits = Arc::clone(&waits);
@@ -395,7 +395,7 @@ async fn not_all_are_made_at_the_same_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
-    let Stage { waits, broker, .. } = stage(Patience::Consumer);
+    let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     let adapted = |name: &str, expiration: Option<&str>| {
         let mut properties = BasicProperties::default();
         if let Some(ms) = expiration {

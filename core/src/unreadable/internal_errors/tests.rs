@@ -52,7 +52,7 @@ fn lost(internal_errors: &mut InternalErrors, by_error: bool, lived: Duration, m
         moved: moves,
         stopped: 0,
     };
-    internal_errors.lost(by_error, lived, reasons, Singly::default());
+    internal_errors.lost(by_error, lived, reasons, OneByOneProgress::default());
 }
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -106,14 +106,14 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
     'lost: loop {
         deliveries += 1;
         let is_hidden = internal_errors.tries().is_hidden;
-        let singly = Singly {
+        let singly = OneByOneProgress {
             began: is_hidden,
             is_unfinished: is_hidden,
             has_taken: false,
         };
         internal_errors.lost(true, SHORT, Reasons::default(), singly);
         for number in 1..1_000_u32 {
-            let seen = Seen {
+            let seen = Evidence {
                 ready: Some(10_000 - number),
                 aside: Some(number),
                 refusal: kind
@@ -124,7 +124,7 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
             match internal_errors.step(SUSPECT, seen) {
                 Ok(Step::Consume) => continue 'lost,
                 // One that ended early is followed by looks at single messages.
-                Ok(Step::Look(Reach::Near(_))) if internal_errors.tries().number == 1 => {
+                Ok(Step::Look(ScanRange::Near(_))) if internal_errors.tries().number == 1 => {
                     deliveries += 1;
                     let looked = look();
                     let is_hidden = looked
@@ -139,8 +139,8 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
                 }
                 Ok(Step::Look(reach)) => {
                     deliveries += match reach {
-                        Reach::Singly { blocked, .. } => blocked,
-                        Reach::Near(_) => 1,
+                        ScanRange::Singly { blocked, .. } => blocked,
+                        ScanRange::Near(_) => 1,
                     };
                     if internal_errors.looked(SUSPECT, look()).is_ok() {
                         continue 'lost;
@@ -189,12 +189,12 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
     let mut internal_errors = InternalErrors::default();
     let mut before = 0;
     let mut goes_farther = |internal_errors: &InternalErrors| {
-        let seen = Seen {
+        let seen = Evidence {
             ready: Some(10_000),
-            ..Seen::default()
+            ..Evidence::default()
         };
         match internal_errors.step(free, seen) {
-            Ok(Step::Look(Reach::Singly { in_order, .. })) => {
+            Ok(Step::Look(ScanRange::Singly { in_order, .. })) => {
                 assert!(in_order > before);
                 before = in_order;
             }
@@ -204,7 +204,7 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
     lost(&mut internal_errors, true, SHORT, 0);
     internal_errors.looked(free, hidden()).unwrap();
     for has_taken in [true, false, true, false, false, false, false] {
-        let singly = Singly {
+        let singly = OneByOneProgress {
             began: true,
             is_unfinished: true,
             has_taken,
@@ -218,7 +218,7 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
         goes_farther(&internal_errors);
         let _ = internal_errors.looked(free, moved(0));
     }
-    let seldom = (0..10 * SELDOM).filter(|_| internal_errors.step(free, Seen::default()).is_ok());
+    let seldom = (0..10 * SELDOM).filter(|_| internal_errors.step(free, Evidence::default()).is_ok());
     assert_eq!(seldom.count(), 10);
 }
 
@@ -238,20 +238,20 @@ fn it_waits_again_when_a_session_cannot_begin() {
 #[test]
 fn single_messages_that_were_handled_in_between_are_another_reason() {
     let mut internal_errors = InternalErrors::default();
-    let singly = |has_taken| Singly {
+    let singly = |has_taken| OneByOneProgress {
         began: true,
         is_unfinished: true,
         has_taken,
     };
     lost(&mut internal_errors, true, SHORT, 0);
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-    assert!(matches!(step, Step::Look(Reach::Near(_))));
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+    assert!(matches!(step, Step::Look(ScanRange::Near(_))));
     assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
     for _ in 0..MOST_CLOSED_AFTER_OTHERS {
         internal_errors.lost(true, SHORT, Reasons::default(), singly(true));
         // What was sent along with others would count as delivered each time.
-        let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-        assert!(matches!(step, Step::Look(Reach::Singly { .. })));
+        let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+        assert!(matches!(step, Step::Look(ScanRange::Singly { .. })));
         assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
     }
     for number in 2..=MOST_CLOSED {
@@ -259,9 +259,9 @@ fn single_messages_that_were_handled_in_between_are_another_reason() {
         let looked = internal_errors.looked(SUSPECT, hidden());
         assert_eq!(looked.is_ok(), number < MOST_CLOSED);
     }
-    internal_errors.lost(true, SHORT, Reasons::default(), Singly::default());
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
-    assert!(matches!(step, Step::Look(Reach::Near(_))));
+    internal_errors.lost(true, SHORT, Reasons::default(), OneByOneProgress::default());
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
+    assert!(matches!(step, Step::Look(ScanRange::Near(_))));
 }
 
 #[test]
@@ -296,8 +296,8 @@ fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopp
     let (mut innocent, mut guilty) = (InternalErrors::default(), InternalErrors::default());
     for number in 1..=MOST_CLOSED {
         for one in [&mut innocent, &mut guilty] {
-            one.lost(true, SHORT, found(0), Singly::default());
-            one.step(SUSPECT, Seen::default()).unwrap();
+            one.lost(true, SHORT, found(0), OneByOneProgress::default());
+            one.step(SUSPECT, Evidence::default()).unwrap();
         }
         // From the second on, each may be the one that nothing is seen in.
         let alone = if number < 2 {
@@ -313,7 +313,7 @@ fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopp
     assert!(!guilty.is_explained(found(1)));
     assert!(innocent.is_explained(found(1)) && !innocent.is_explained(found(0)));
     // All connections that were lost before had this reason.
-    innocent.lost(true, SHORT, found(1), Singly::default());
+    innocent.lost(true, SHORT, found(1), OneByOneProgress::default());
     assert_eq!(innocent.closed, 1);
 }
 
@@ -322,14 +322,14 @@ fn a_consumer_that_stopped_goes_on_when_another_one_has_found_the_reason() {
     let mut internal_errors = InternalErrors::default();
     for number in 1..=MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
-        internal_errors.step(SUSPECT, Seen::default()).unwrap();
+        internal_errors.step(SUSPECT, Evidence::default()).unwrap();
         let is_stopped = internal_errors.looked(SUSPECT, moved(0)).is_err();
         assert_eq!(is_stopped, number == MOST_CLOSED_WITHOUT_A_FIND);
     }
     assert!(!internal_errors.has_to_tell());
-    let seen = |is_explained| Seen {
+    let seen = |is_explained| Evidence {
         is_explained,
-        ..Seen::default()
+        ..Evidence::default()
     };
     assert!(internal_errors.step(SUSPECT, seen(false)).is_err());
     let step = internal_errors.step(SUSPECT, seen(true)).unwrap();
@@ -352,9 +352,9 @@ fn a_consumer_that_stopped_goes_on_when_another_one_has_found_the_reason() {
 #[test]
 fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() {
     let mut internal_errors = InternalErrors::default();
-    let ready = |ready| Seen {
+    let ready = |ready| Evidence {
         ready: Some(ready),
-        ..Seen::default()
+        ..Evidence::default()
     };
     for _ in 0..MOST_CLOSED_WITHOUT_A_FIND {
         lost(&mut internal_errors, true, SHORT, 0);
@@ -378,13 +378,13 @@ fn a_consumer_that_found_nothing_consumes_once_more_when_its_queue_is_shorter() 
 fn stopped(suspect: SuspectQueue<'_>, kind: ErrorKind) -> InternalErrors {
     let mut internal_errors = InternalErrors::default();
     lost(&mut internal_errors, true, SHORT, 0);
-    internal_errors.step(suspect, Seen::default()).unwrap();
+    internal_errors.step(suspect, Evidence::default()).unwrap();
     assert!(internal_errors.looked(suspect, refused(kind)).is_err());
     internal_errors
 }
 
-fn seen(refusal: Option<ErrorKind>, ready: u32, aside: u32) -> Seen {
-    Seen {
+fn seen(refusal: Option<ErrorKind>, ready: u32, aside: u32) -> Evidence {
+    Evidence {
         ready: Some(ready),
         aside: Some(aside),
         refusal: refusal.map(|kind| Error::new(kind, "no")),
@@ -399,7 +399,7 @@ fn a_consumer_that_may_not_move_messages_reads_them_again_when_somebody_has_move
     let internal_errors = stopped(SUSPECT, ErrorKind::AccessRefused);
     // Others publish meanwhile, and the count of what was moved may be unknown.
     for ready in 5..50 {
-        let unknown = Seen {
+        let unknown = Evidence {
             aside: None,
             ..seen(FORBIDDEN, ready, 0)
         };
@@ -457,13 +457,13 @@ fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() 
         let mut tries = Vec::new();
         for closed in 1..=MOST_CLOSED_WITHOUT_A_FIND {
             // Those before it were handled alone, and do not make up for the connection.
-            let singly = Singly {
+            let singly = OneByOneProgress {
                 began: closed > 2,
                 is_unfinished: closed > 2,
                 has_taken: closed > 2,
             };
             internal_errors.lost(true, SHORT, Reasons::default(), singly);
-            internal_errors.step(suspect, Seen::default()).unwrap();
+            internal_errors.step(suspect, Evidence::default()).unwrap();
             let goes_on = internal_errors.looked(suspect, suspected()).is_ok();
             assert_eq!(goes_on, closed < MOST_CLOSED_WITHOUT_A_FIND);
             if goes_on {
@@ -495,9 +495,9 @@ fn a_connection_that_was_lost_after_many_slow_messages_counts_as_well() {
     let mut internal_errors = InternalErrors::default();
     let mut tried = 0;
     for closed in 1..=MOST_CLOSED {
-        let singly = Singly {
+        let singly = OneByOneProgress {
             began: closed > 2,
-            ..Singly::default()
+            ..OneByOneProgress::default()
         };
         let lived = if closed > 2 { FORGIVEN } else { SHORT };
         internal_errors.lost(true, lived, Reasons::default(), singly);
@@ -520,13 +520,13 @@ fn messages_are_taken_alone_also_in_the_next_session_if_one_does_not_begin() {
     let alone = near(SUSPECT.prefetch);
     assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
     internal_errors.failed();
-    let step = internal_errors.step(SUSPECT, Seen::default()).unwrap();
+    let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
     assert!(matches!(step, Step::Consume));
     assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
     // Another consumer of the client has found the reason.
-    let explained = Seen {
+    let explained = Evidence {
         is_explained: true,
-        ..Seen::default()
+        ..Evidence::default()
     };
     internal_errors.step(SUSPECT, explained).unwrap();
     assert_eq!(internal_errors.singly(SUSPECT.prefetch), 0);

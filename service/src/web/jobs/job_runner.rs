@@ -8,7 +8,7 @@ use std::{
 };
 
 use retryrmq::{
-    Backoff, Browse, Client, Policy, Record, Resend, Rung, Waiter, dropped_queue, parking_queue,
+    Backoff, Browse, Client, Policy, Record, Resend, WaitingQueue, WaitingMessage, dropped_queue, parking_queue,
     terminal_escape,
 };
 
@@ -297,7 +297,7 @@ impl Walk<'_> {
             }
             let mut look = waiting.look(rung).await.map_err(sentence)?;
             let cancelled = async {
-                let mut wave: Vec<Waiter> = Vec::new();
+                let mut wave: Vec<WaitingMessage> = Vec::new();
                 loop {
                     let next = match left.is_empty() {
                         true => None,
@@ -474,7 +474,7 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn worn(waiter: &Waiter, rung: &Rung) -> String {
+fn worn(waiter: &WaitingMessage, rung: &WaitingQueue) -> String {
     let name = match waiter.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
         _ => waiter.mark.clone(),

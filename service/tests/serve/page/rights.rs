@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use retryrmq::{Client, Failed, Failure, Outcome, ParkReason};
+use retryrmq::{Client, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
@@ -211,7 +211,7 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
 
         // A search in bodies, and what was parked without the service.
         let client = Client::connect(vhost.url()).await.unwrap();
-        let failed = Failed::new(
+        let failed = FailedMessage::new(
             "orders",
             "",
             "orders",

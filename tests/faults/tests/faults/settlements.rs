@@ -1,14 +1,14 @@
 //! Settlements that meet a connection which is not the one that their message came over.
 
 use crate::stage::{Gate, QUEUE, Stage, seen};
-use retryrmq::{Client, Event, Message, Outcome, Publish, Running, Token};
+use retryrmq::{Client, Event, Message, Outcome, Publish, RunningConsumer, Token};
 use retryrmq_faults::tape::{Tape, text};
 use retryrmq_faults::{PATIENCE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
 /// A consumer behind a proxy whose handlers wait at a gate.
-async fn gated(stage: &Stage, proxy: &CutProxy, tape: &Tape, gate: &Gate) -> (Client, Running) {
+async fn gated(stage: &Stage, proxy: &CutProxy, tape: &Tape, gate: &Gate) -> (Client, RunningConsumer) {
     let client = Client::connect(&format!("{}?name=shaken", proxy.url()))
         .await
         .unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{Declare, Policy, QueueType};
 
-use super::{Careless, PARKED, QUEUE, Setting, Unreadable, WAITING, World};
+use super::{AtMostOnce, PARKED, QUEUE, Setting, Unreadable, WAITING, Simulation};
 
 /// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub(super) fn full_parking() -> Declare {
         .with("x-overflow", "reject-publish")
 }
 
-impl World {
+impl Simulation {
     pub(super) fn prepare(&mut self) {
         self.set_work_policy(false);
         if self.setting.parking_limit.is_some() {
@@ -96,19 +96,19 @@ impl World {
     }
 
     /// Sets a policy on the waiting queues that wins over their own `x-overflow`, or takes it away.
-    fn set_overflow(&mut self, careless: Careless, reject_publish: Option<bool>) {
+    fn set_overflow(&mut self, careless: AtMostOnce, reject_publish: Option<bool>) {
         let policy = reject_publish.map(|reject_publish| Policy {
             reject_publish: Some(reject_publish),
             ..Policy::default()
         });
         match careless {
-            Careless::Policy => self.broker.set_policy(WAITING, policy),
-            Careless::OperatorPolicy => {
+            AtMostOnce::Policy => self.broker.set_policy(WAITING, policy),
+            AtMostOnce::OperatorPolicy => {
                 let set = self.broker.set_operator_policy(WAITING, policy);
                 set.expect("this version takes it");
             }
-            Careless::FeatureFlag if policy.is_none() => self.broker.enable_stream_queue(),
-            Careless::FeatureFlag => {}
+            AtMostOnce::FeatureFlag if policy.is_none() => self.broker.enable_stream_queue(),
+            AtMostOnce::FeatureFlag => {}
         }
     }
 

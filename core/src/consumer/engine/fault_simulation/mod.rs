@@ -11,7 +11,7 @@
 //! A run fails with its seed and the end of its trace. `RETRYRMQ_SIMULATE_SEED` plays one seed alone,
 //! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`); without it the seeds are always the same.
 
-mod books;
+mod ledger;
 mod faults;
 mod operator;
 mod publisher;
@@ -28,7 +28,7 @@ use std::{
 use retryrmq_model::{Broker, ConnectionId, Declare, Profile, Publish, QueueType, Seeded, Version};
 
 use self::{
-    books::Books, faults::Faults, operator::Operator, replica::Replica, service::Attendant,
+    ledger::Ledger, faults::Faults, operator::Operator, replica::Replica, service::ServiceModel,
 };
 use crate::{Policy, Strategy, types::AMQPValue};
 
@@ -40,7 +40,7 @@ const WAITING: &str = "orders.retry.*";
 
 /// Why waiting queues would dead-letter at most once, until somebody mends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Careless {
+enum AtMostOnce {
     /// A policy with `overflow`.
     Policy,
     OperatorPolicy,
@@ -104,7 +104,7 @@ pub(super) struct Setting {
     long_alarm: bool,
     /// How many channels a connection may have, if there is a limit.
     channels: Option<u16>,
-    careless: Option<Careless>,
+    careless: Option<AtMostOnce>,
     /// Some messages come over AMQP 1.0 with types that AMQP 0-9-1 lacks.
     unreadable: Option<Unreadable>,
     /// Replicas are killed within two seconds of each start, when their queues are old and marked.
@@ -113,14 +113,14 @@ pub(super) struct Setting {
 }
 
 /// A run that broke a promise.
-pub(super) struct Broken {
+pub(super) struct FailedRun {
     seed: u64,
     setting: Setting,
     why: String,
     trace: Vec<String>,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for FailedRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {}: {}\n{:?}", self.seed, self.why, self.setting)?;
         for line in &self.trace {
@@ -130,7 +130,7 @@ impl fmt::Display for Broken {
     }
 }
 
-struct World {
+struct Simulation {
     random: fastrand::Rng,
     setting: Setting,
     now: Duration,
@@ -142,7 +142,7 @@ struct World {
     /// Until when queues may be young whose markers are bound.
     clock: Duration,
     /// The service that gets handed-over failures.
-    service: Attendant,
+    service: ServiceModel,
     /// How often walks were interrupted; each uses up a delivery.
     interruptions: i64,
     publisher: Option<ConnectionId>,
@@ -150,7 +150,7 @@ struct World {
     unconfirmed: BTreeMap<u64, u32>,
     publishes: u64,
     published: u32,
-    books: Books,
+    books: Ledger,
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
@@ -222,13 +222,13 @@ impl Setting {
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, setting: Setting) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let chance = Seeded::new(random.u64(..), Duration::from_millis(random.u64(0..30)));
         let profile = Profile {
             channel_max: setting.channels,
-            stream_queue: setting.careless != Some(Careless::FeatureFlag),
+            stream_queue: setting.careless != Some(AtMostOnce::FeatureFlag),
             ..Profile::new(setting.version)
         };
         let mut broker = Broker::new(profile, chance);
@@ -262,8 +262,8 @@ impl World {
             _ => random.u64(300..4_000),
         });
         let service = match setting.service_away {
-            true => Attendant::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
-            false => Attendant::default(),
+            true => ServiceModel::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
+            false => ServiceModel::default(),
         };
         let replicas = (0..setting.replicas)
             .map(|number| {
@@ -300,7 +300,7 @@ impl World {
             unconfirmed: BTreeMap::new(),
             publishes: 0,
             published: 0,
-            books: Books::default(),
+            books: Ledger::default(),
             broker_returns: None,
             mended_at: None,
             noticed_at: None,
@@ -321,7 +321,7 @@ impl World {
     }
 
     /// Plays it to the end: `Ok` with the number of steps, or what was broken.
-    fn play(mut self, seed: u64) -> Result<u64, Box<Broken>> {
+    fn play(mut self, seed: u64) -> Result<u64, Box<FailedRun>> {
         let why = loop {
             self.steps += 1;
             if let Err(why) = self.step() {
@@ -343,7 +343,7 @@ impl World {
                 );
             }
         };
-        Err(Box::new(Broken {
+        Err(Box::new(FailedRun {
             seed,
             setting: self.setting,
             why,

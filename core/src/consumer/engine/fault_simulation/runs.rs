@@ -6,7 +6,7 @@ use retryrmq_model::{QueueType, Version};
 
 use super::{
     super::mutants::{self, Mutant},
-    Broken, Careless, Faults, Setting, Unreadable, World,
+    FailedRun, AtMostOnce, Faults, Setting, Unreadable, Simulation,
 };
 use crate::Strategy;
 
@@ -74,8 +74,8 @@ fn chosen(seed: u64) -> Setting {
     }
 }
 
-pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<Broken>> {
-    let mut world = World::new(seed, setting);
+pub(super) fn run(seed: u64, setting: Setting) -> Result<u64, Box<FailedRun>> {
+    let mut world = Simulation::new(seed, setting);
     world.prepare();
     world.play(seed)
 }
@@ -110,7 +110,7 @@ fn possible(mut setting: Setting) -> Setting {
 const LONGEST_SEARCH: Duration = Duration::from_secs(60);
 
 /// The smallest setting that still breaks the promise: fewer messages, fewer replicas, fewer faults.
-fn shortest(broken: Box<Broken>) -> Box<Broken> {
+fn shortest(broken: Box<FailedRun>) -> Box<FailedRun> {
     let (mut best, began) = (broken, Instant::now());
     while began.elapsed() < LONGEST_SEARCH {
         let from = best.setting;
@@ -180,7 +180,7 @@ fn shortest(broken: Box<Broken>) -> Box<Broken> {
 }
 
 /// Reports the failure before it is made small, which takes long.
-fn fail(broken: Box<Broken>) -> ! {
+fn fail(broken: Box<FailedRun>) -> ! {
     eprintln!("{broken}\nto be made small:");
     panic!("{}", shortest(broken));
 }
@@ -558,10 +558,10 @@ fn a_handler_that_hangs_keeps_nobody_from_running() {
 /// A broker whose waiting queues dead-letter at most once, until somebody mends it.
 fn careless(setting: Setting) -> Setting {
     let careless = match setting.version {
-        Version::V3_10 if setting.messages.is_multiple_of(2) => Careless::FeatureFlag,
-        Version::V3_10 => Careless::Policy,
-        _ if setting.messages.is_multiple_of(2) => Careless::OperatorPolicy,
-        _ => Careless::Policy,
+        Version::V3_10 if setting.messages.is_multiple_of(2) => AtMostOnce::FeatureFlag,
+        Version::V3_10 => AtMostOnce::Policy,
+        _ if setting.messages.is_multiple_of(2) => AtMostOnce::OperatorPolicy,
+        _ => AtMostOnce::Policy,
     };
     possible(Setting {
         careless: Some(careless),
@@ -806,9 +806,9 @@ fn defects_that_are_put_back_are_found() {
 #[test]
 fn without_the_probe_each_reason_to_dead_letter_at_most_once_loses_messages() {
     for (version, messages, careless) in [
-        (Version::V3_10, 58, Careless::FeatureFlag),
-        (Version::V4_0, 58, Careless::OperatorPolicy),
-        (Version::V4_0, 59, Careless::Policy),
+        (Version::V3_10, 58, AtMostOnce::FeatureFlag),
+        (Version::V4_0, 58, AtMostOnce::OperatorPolicy),
+        (Version::V4_0, 59, AtMostOnce::Policy),
     ] {
         finds(Mutant::TrustsTheArguments, |seed| {
             let setting = trusting(Setting {

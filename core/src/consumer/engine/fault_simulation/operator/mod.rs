@@ -1,7 +1,7 @@
 //! Operators who walk through the parking queue, several at a time: they look, replay and drop, and may be killed at any moment.
 
-mod desk;
-mod supply;
+mod walk_io;
+mod source;
 mod walk;
 
 use std::{
@@ -13,25 +13,25 @@ use std::{
 use retryrmq_model::{Broker, ConnectionId, QueueType};
 
 use self::{
-    desk::{CutShort, Desk, Told},
-    walk::{Errand, Walk},
+    walk_io::{Interrupted, WalkIo, LedgerNote},
+    walk::{OperatorTask, Walk},
 };
-use super::{PARKED, World, replica::Choice, replica::Side};
+use super::{PARKED, Simulation, replica::ReplicaStep, replica::Side};
 
-type Going = Pin<Box<dyn Future<Output = Result<(), CutShort>>>>;
+type RunningWalk = Pin<Box<dyn Future<Output = Result<(), Interrupted>>>>;
 
 /// One walk of an operator.
-struct Visit {
-    desk: Desk,
+struct OperatorWalk {
+    desk: WalkIo,
     walking: ConnectionId,
     publishing: ConnectionId,
     /// After how many frames its process is killed.
     dies_after: Option<u32>,
     /// `None` after the walk has ended, while its last frames are on their way.
-    walk: Option<Going>,
+    walk: Option<RunningWalk>,
 }
 
-impl Visit {
+impl OperatorWalk {
     fn connection(&self, side: Side) -> ConnectionId {
         match side {
             Side::Consuming => self.walking,
@@ -43,7 +43,7 @@ impl Visit {
 /// An operator, who walks again and again.
 #[derive(Default)]
 pub(super) struct Operator {
-    visit: Option<Visit>,
+    visit: Option<OperatorWalk>,
     next_visit: Duration,
 }
 
@@ -52,14 +52,14 @@ impl Operator {
         self.visit.is_none()
     }
 
-    pub(super) fn choices(&self, broker: &Broker, at: usize, choices: &mut Vec<Choice>) {
+    pub(super) fn choices(&self, broker: &Broker, at: usize, choices: &mut Vec<ReplicaStep>) {
         let Some(visit) = &self.visit else { return };
         for side in [Side::Consuming, Side::Publishing] {
             if visit.desk.has_written(side) {
-                choices.push(Choice::OperatorWrites(at, side));
+                choices.push(ReplicaStep::OperatorWrites(at, side));
             }
             if visit.walk.is_some() && broker.outbound(visit.connection(side)) > 0 {
-                choices.push(Choice::OperatorReads(at, side));
+                choices.push(ReplicaStep::OperatorReads(at, side));
             }
         }
     }
@@ -72,7 +72,7 @@ impl Operator {
     }
 }
 
-impl World {
+impl Simulation {
     pub(super) fn operator_writes(&mut self, at: usize, side: Side) -> Result<(), String> {
         if let Some(visit) = &self.operators[at].visit
             && let Some((channel, method)) = visit.desk.take_written(side)
@@ -118,15 +118,15 @@ impl World {
             return;
         };
         let errand = match self.random.u8(0..7) {
-            0 => Errand::Replay { every: 1 },
-            1 => Errand::Replay { every: 3 },
+            0 => OperatorTask::Replay { every: 1 },
+            1 => OperatorTask::Replay { every: 3 },
             2 => {
                 let published = self.published.max(1);
                 let mut one = || self.random.u32(1..=published);
-                Errand::Drop([one(), one()].into())
+                OperatorTask::Drop([one(), one()].into())
             }
-            3 => Errand::Rewrite,
-            _ => Errand::Look,
+            3 => OperatorTask::Rewrite,
+            _ => OperatorTask::Look,
         };
         let enough = match self.random.u8(0..3) {
             0 => self.random.usize(0..20),
@@ -134,12 +134,12 @@ impl World {
         };
         self.note(|| format!("operator {at} comes: {errand:?}, at most {enough}"));
         let dies_after = (self.random.u8(0..3) == 0).then(|| self.random.u32(1..120));
-        let desk = Desk::at(self.now);
+        let desk = WalkIo::at(self.now);
         let classic = view.kind == QueueType::Classic;
         let number = self.random.u64(..);
         let kept = (self.random.u8(0..3) == 0).then(|| self.random.usize(0..6));
         let walk = Walk::go(desk.clone(), errand, (enough, kept), number, classic);
-        self.operators[at].visit = Some(Visit {
+        self.operators[at].visit = Some(OperatorWalk {
             desk,
             walking,
             publishing,
@@ -175,11 +175,11 @@ impl World {
             && (end == Some(false) || !(written(Side::Consuming) || written(Side::Publishing)));
         for told in visit.desk.take_told() {
             match told {
-                Told::Drops(number) => {
+                LedgerNote::Drops(number) => {
                     self.note(|| format!("operator {at} drops {number}"));
                     self.books.dropped(number);
                 }
-                Told::Replays(number) => self.note(|| format!("operator {at} replays {number}")),
+                LedgerNote::Replays(number) => self.note(|| format!("operator {at} replays {number}")),
             }
         }
         if let Some(end) = end {

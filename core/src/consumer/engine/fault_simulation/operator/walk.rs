@@ -9,15 +9,15 @@ use std::{
 use retryrmq_model::{Delivery, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, books::number, replica::Side},
-    desk::{CutShort, Desk, Told},
-    supply::ready,
+    super::{PARKED, QUEUE, ledger::number, replica::Side},
+    walk_io::{Interrupted, WalkIo, LedgerNote},
+    source::ready,
 };
 use crate::{
     BasicProperties,
     connection::USUAL_HEADER_ROOM,
-    parking::{Marks, Move, NEAR, Record, Seen, Source, Tags, Wear, Window, may_go},
-    retry::{Origin, Stamp},
+    parking::{CopyMarkers, WalkMove, NEAR, Record, DeliveryHistory, DeliverySource, ChannelTags, DeliveryLimit, PrefetchWindow, may_go},
+    retry::{Origin, CopyHeaders},
     types::ShortString,
 };
 
@@ -26,7 +26,7 @@ const WAVE: usize = 256;
 
 /// What an operator wants to do.
 #[derive(Clone, Debug)]
-pub(super) enum Errand {
+pub(super) enum OperatorTask {
     Look,
     /// Replay every so many of the messages shown.
     Replay {
@@ -42,17 +42,17 @@ pub(super) enum Errand {
 type Sent = Arc<Delivery>;
 
 pub(super) struct Walk {
-    pub(super) desk: Desk,
-    errand: Errand,
+    pub(super) desk: WalkIo,
+    errand: OperatorTask,
     /// After how many messages the operator stops.
     enough: usize,
     /// For a long walk: how many messages it keeps that must be renewed at its end.
     kept: Option<usize>,
-    wear: Wear,
-    marks: Marks,
-    pub(super) tags: Tags,
+    wear: DeliveryLimit,
+    marks: CopyMarkers,
+    pub(super) tags: ChannelTags,
     pub(super) came: u64,
-    pub(super) window: Window,
+    pub(super) window: PrefetchWindow,
     pub(super) consumer: Option<String>,
     pub(super) ahead: VecDeque<Delivery>,
     pub(super) left: u32,
@@ -61,8 +61,8 @@ pub(super) struct Walk {
     held: BTreeMap<u64, Option<Sent>>,
 }
 
-fn seen(delivery: &Delivery) -> Seen<'_> {
-    Seen {
+fn seen(delivery: &Delivery) -> DeliveryHistory<'_> {
+    DeliveryHistory {
         redelivered: delivery.redelivered,
         properties: &delivery.properties,
     }
@@ -71,12 +71,12 @@ fn seen(delivery: &Delivery) -> Seen<'_> {
 impl Walk {
     /// Runs the walk from begin to end.
     pub(super) async fn go(
-        desk: Desk,
-        errand: Errand,
+        desk: WalkIo,
+        errand: OperatorTask,
         (enough, kept): (usize, Option<usize>),
         number: u64,
         classic: bool,
-    ) -> Result<(), CutShort> {
+    ) -> Result<(), Interrupted> {
         let total = ready(&desk).await?;
         let length = if kept.is_some() { NEAR + 1 } else { total };
         let mut walk = Self {
@@ -84,11 +84,11 @@ impl Walk {
             errand,
             enough,
             kept,
-            wear: Wear::of(classic, length),
-            marks: Marks::of(number),
-            tags: Tags::default(),
+            wear: DeliveryLimit::of(classic, length),
+            marks: CopyMarkers::of(number),
+            tags: ChannelTags::default(),
             came: 0,
-            window: Window::default(),
+            window: PrefetchWindow::default(),
             consumer: None,
             ahead: VecDeque::new(),
             left: total,
@@ -97,7 +97,7 @@ impl Walk {
             held: BTreeMap::new(),
         };
         let mut shown = 0;
-        if matches!(walk.errand, Errand::Rewrite) {
+        if matches!(walk.errand, OperatorTask::Rewrite) {
             walk.rewrite().await?;
         }
         while shown < walk.enough
@@ -114,11 +114,11 @@ impl Walk {
         Ok(())
     }
 
-    async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), CutShort> {
+    async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), Interrupted> {
         let number = number(&delivery.properties);
         match &self.errand {
-            Errand::Replay { every } if shown.is_multiple_of(*every) => {
-                self.desk.tell(Told::Replays(number));
+            OperatorTask::Replay { every } if shown.is_multiple_of(*every) => {
+                self.desk.tell(LedgerNote::Replays(number));
                 let replayed = self.marks.replayed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.replay(&replayed, false).expect("it is small")
@@ -132,8 +132,8 @@ impl Walk {
                     self.settle(delivery.tag);
                 }
             }
-            Errand::Drop(named) if named.contains(&number) => {
-                self.desk.tell(Told::Drops(number));
+            OperatorTask::Drop(named) if named.contains(&number) => {
+                self.desk.tell(LedgerNote::Drops(number));
                 self.settle(delivery.tag);
             }
             _ => {}
@@ -141,7 +141,7 @@ impl Walk {
         Ok(())
     }
 
-    async fn next(&mut self, first: bool) -> Result<Option<Sent>, CutShort> {
+    async fn next(&mut self, first: bool) -> Result<Option<Sent>, Interrupted> {
         if first {
             let total = self.left;
             if self.expect().await?
@@ -164,14 +164,14 @@ impl Walk {
             };
             let source = self.marks.source(&front.properties);
             let next_move = self.wear.next_move(seen(front), source, self.left > 0);
-            if next_move == Move::Renew {
+            if next_move == WalkMove::Renew {
                 self.rotate(u32::MAX, |wear, next| wear.at_once(seen(next)))
                     .await?;
                 continue;
             }
             let Some(delivery) = self.take() else { break };
             self.has_come(source);
-            if next_move == Move::PassOver {
+            if next_move == WalkMove::PassOver {
                 self.pass_over(delivery);
                 continue;
             }
@@ -191,7 +191,7 @@ impl Walk {
         self.kept.is_some_and(|kept| stale() >= kept)
     }
 
-    async fn rewrite(&mut self) -> Result<(), CutShort> {
+    async fn rewrite(&mut self) -> Result<(), Interrupted> {
         let mut wave = Vec::new();
         while self.left > 0 {
             if !wave.is_empty() && !self.is_at_hand() {
@@ -204,8 +204,8 @@ impl Walk {
             let source = self.marks.source(&delivery.properties);
             self.has_come(source);
             match source {
-                Source::Elsewhere => wave.push(self.keep(delivery)),
-                Source::Renewed | Source::Replayed => self.pass_over(delivery),
+                DeliverySource::Elsewhere => wave.push(self.keep(delivery)),
+                DeliverySource::Renewed | DeliverySource::Replayed => self.pass_over(delivery),
             }
         }
         self.renew(wave).await?;
@@ -216,8 +216,8 @@ impl Walk {
     async fn rotate(
         &mut self,
         most: u32,
-        wanted: fn(Wear, &Delivery) -> bool,
-    ) -> Result<(), CutShort> {
+        wanted: fn(DeliveryLimit, &Delivery) -> bool,
+    ) -> Result<(), Interrupted> {
         let mut wave = Vec::new();
         for _ in 0..most {
             if !wave.is_empty() && !self.is_at_hand() {
@@ -230,7 +230,7 @@ impl Walk {
                 Some(next) if wanted(self.wear, next) => self.marks.source(&next.properties),
                 _ => break,
             };
-            if source == Source::Replayed {
+            if source == DeliverySource::Replayed {
                 break;
             }
             let Some(delivery) = self.take() else { break };
@@ -240,14 +240,14 @@ impl Walk {
         self.renew(wave).await
     }
 
-    async fn rejoin(&mut self) -> Result<(), CutShort> {
+    async fn rejoin(&mut self) -> Result<(), Interrupted> {
         let mut farther = 0;
         while self.wear.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
             if !self.expect().await? {
                 break;
             }
             if let Some(delivery) = self.take() {
-                self.has_come(Source::Elsewhere);
+                self.has_come(DeliverySource::Elsewhere);
                 self.pass_over(delivery);
             }
             farther += 1;
@@ -255,7 +255,7 @@ impl Walk {
         Ok(())
     }
 
-    async fn refresh(&mut self) -> Result<(), CutShort> {
+    async fn refresh(&mut self) -> Result<(), Interrupted> {
         if self.wear.counts() {
             self.stop().await?;
             for delivery in std::mem::take(&mut self.ahead) {
@@ -278,7 +278,7 @@ impl Walk {
         delivery
     }
 
-    async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), CutShort> {
+    async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), Interrupted> {
         for wave in stale.chunks(WAVE) {
             let mut published = Vec::new();
             for delivery in wave {
@@ -320,7 +320,7 @@ impl Walk {
 /// A copy of a message that was delivered to the walk.
 fn stamped(
     delivery: &Delivery,
-    copy: impl FnOnce(Stamp<'_>) -> BasicProperties,
+    copy: impl FnOnce(CopyHeaders<'_>) -> BasicProperties,
 ) -> BasicProperties {
     let record = Record::read(
         (0, delivery.tag),
@@ -331,7 +331,7 @@ fn stamped(
         ShortString::from(&*delivery.routing_key),
     );
     let received = &record.received;
-    copy(Stamp {
+    copy(CopyHeaders {
         origin: &Origin::default(),
         properties: &received.properties,
         exchange: received.exchange(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use retryrmq_model::{Consume, Declare, Method, Publish};
 
 use super::{
-    super::{PARKED, QUEUE, World},
+    super::{PARKED, QUEUE, Simulation},
     lost,
 };
 use crate::{
@@ -29,7 +29,7 @@ pub(in super::super) fn publishing(copy: Copy) -> Method {
     }))
 }
 
-impl World {
+impl Simulation {
     pub(super) fn perform(&mut self, at: usize, command: Command) {
         let now = self.now();
         let replica = &mut self.replicas[at];

@@ -4,13 +4,13 @@ use lapin::protocol::AMQPError;
 use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
-    super::{PARKED, World, books::number},
-    Line, Replica, Unconfirmed, lost,
+    super::{PARKED, Simulation, ledger::number},
+    SimulatedConnection, Replica, Unconfirmed, lost,
 };
 use crate::{
     Error, ErrorKind,
     connection::{Operation, refusal},
-    consumer::engine::{Arrival, Engine, Input},
+    consumer::engine::{IncomingDelivery, Engine, Input},
     types::ShortString,
     unreadable::Reasons,
 };
@@ -19,7 +19,7 @@ use crate::{
 /// may be to another replica first.
 const TIMEOUTS: u32 = 3;
 
-impl World {
+impl Simulation {
     pub(super) fn consumer_hears(
         &mut self,
         at: usize,
@@ -90,7 +90,7 @@ impl World {
                 Input::Lost { session, why }
             }
             Frame::CloseConnection(why) => {
-                self.replicas[at].consuming = Line::default();
+                self.replicas[at].consuming = SimulatedConnection::default();
                 let by_error = why.code == 541;
                 if by_error {
                     self.note(|| format!("replica {at} loses its connection: {}", why.text));
@@ -263,8 +263,8 @@ impl World {
     }
 }
 
-fn arrival(sent: &Sent) -> Arrival {
-    Arrival {
+fn arrival(sent: &Sent) -> IncomingDelivery {
+    IncomingDelivery {
         tag: sent.tag,
         redelivered: sent.redelivered,
         exchange: ShortString::from(&*sent.exchange),

@@ -16,18 +16,18 @@ use super::super::replica::Side;
 
 /// The walk was interrupted.
 #[derive(Debug)]
-pub(super) struct CutShort;
+pub(super) struct Interrupted;
 
 /// What the books must record.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
+pub(super) enum LedgerNote {
     /// The operator drops a message for good.
     Drops(u32),
     Replays(u32),
 }
 
 #[derive(Debug, Default)]
-struct Papers {
+struct WalkIoState {
     now: Duration,
     /// With the channel; publishing has only one.
     walking: VecDeque<(u16, Method)>,
@@ -42,19 +42,19 @@ struct Papers {
     came_back: bool,
     is_over: bool,
     wakes_at: Option<Duration>,
-    told: Vec<Told>,
+    told: Vec<LedgerNote>,
 }
 
 /// Shared between the walk and the world.
 #[derive(Clone, Debug)]
-pub(super) struct Desk(Rc<RefCell<Papers>>);
+pub(super) struct WalkIo(Rc<RefCell<WalkIoState>>);
 
-impl Desk {
+impl WalkIo {
     pub(super) fn at(now: Duration) -> Self {
-        let papers = Papers {
+        let papers = WalkIoState {
             now,
             channel: 1,
-            ..Papers::default()
+            ..WalkIoState::default()
         };
         let desk = Self(Rc::new(RefCell::new(papers)));
         for method in [Method::OpenChannel, Method::SelectConfirms] {
@@ -109,7 +109,7 @@ impl Desk {
         self.0.borrow().wakes_at
     }
 
-    pub(super) fn take_told(&self) -> Vec<Told> {
+    pub(super) fn take_told(&self) -> Vec<LedgerNote> {
         std::mem::take(&mut self.0.borrow_mut().told)
     }
 
@@ -151,25 +151,25 @@ impl Desk {
         papers.publishes
     }
 
-    pub(super) fn tell(&self, told: Told) {
+    pub(super) fn tell(&self, told: LedgerNote) {
         self.0.borrow_mut().told.push(told);
     }
 
-    pub(super) async fn confirm(&self, publish: u64) -> Result<bool, CutShort> {
+    pub(super) async fn confirm(&self, publish: u64) -> Result<bool, Interrupted> {
         self.until(None, |papers| papers.confirms.remove(&publish))
             .await
             .map(|stored| stored.unwrap_or(false))
     }
 
-    pub(super) async fn answer(&self) -> Result<Frame, CutShort> {
+    pub(super) async fn answer(&self) -> Result<Frame, Interrupted> {
         let answer = self
             .until(None, |papers| papers.answers.pop_front())
             .await?;
-        answer.ok_or(CutShort)
+        answer.ok_or(Interrupted)
     }
 
     /// The next delivery; `None` if none came for this time.
-    pub(super) async fn delivery(&self, quiet: Duration) -> Result<Option<Delivery>, CutShort> {
+    pub(super) async fn delivery(&self, quiet: Duration) -> Result<Option<Delivery>, Interrupted> {
         let end = self.now() + quiet;
         self.until(Some(end), |papers| papers.deliveries.pop_front())
             .await
@@ -182,8 +182,8 @@ impl Desk {
     async fn until<T>(
         &self,
         end: Option<Duration>,
-        mut take: impl FnMut(&mut Papers) -> Option<T>,
-    ) -> Result<Option<T>, CutShort> {
+        mut take: impl FnMut(&mut WalkIoState) -> Option<T>,
+    ) -> Result<Option<T>, Interrupted> {
         poll_fn(|_| {
             let mut papers = self.0.borrow_mut();
             papers.wakes_at = None;
@@ -191,7 +191,7 @@ impl Desk {
                 return Poll::Ready(Ok(Some(taken)));
             }
             if papers.is_over {
-                return Poll::Ready(Err(CutShort));
+                return Poll::Ready(Err(Interrupted));
             }
             if end.is_some_and(|end| end <= papers.now) {
                 return Poll::Ready(Ok(None));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{World, books::number},
+    super::{Simulation, ledger::number},
     lost,
 };
 use crate::consumer::{
@@ -47,7 +47,7 @@ impl HeldUp {
     }
 }
 
-impl World {
+impl Simulation {
     /// Holds a copy until its queue is old, unless it is to be sent at once, and the broker reads.
     pub(super) fn hold_up(&mut self, at: usize, token: Token, copy: Copy, at_once: bool) {
         let (since, original_comes_again) = (self.now, false);

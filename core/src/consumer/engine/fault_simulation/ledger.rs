@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_model::{Broker, ConnectionId, Frame, Method};
 
-use super::{PARKED, Setting, UNREADABLE, replica::Choice};
+use super::{PARKED, Setting, UNREADABLE, replica::ReplicaStep};
 use crate::{
     BasicProperties,
     retry::headers::{self, integer},
@@ -15,7 +15,7 @@ pub(super) const OFTEN: u32 = 25;
 
 /// What the handlers of a message do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum HandlerScript {
     Fine,
     /// Succeeds at the second attempt.
     FailsOnce,
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     Unreadable,
 }
 
-impl Kind {
+impl HandlerScript {
     pub(super) fn choose(random: &mut fastrand::Rng, setting: &Setting) -> Self {
         if setting.unreadable.is_some() && random.u8(0..8) == 0 {
             return Self::Unreadable;
@@ -133,8 +133,8 @@ impl Kind {
 }
 
 #[derive(Debug)]
-struct Page {
-    kind: Kind,
+struct LedgerEntry {
+    kind: HandlerScript,
     /// How many completely equal ones were published, and how many of those were confirmed.
     published: u32,
     confirmed: u32,
@@ -156,16 +156,16 @@ struct Page {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Books {
-    pages: BTreeMap<u32, Page>,
+pub(super) struct Ledger {
+    pages: BTreeMap<u32, LedgerEntry>,
     unsettled: BTreeSet<u32>,
     /// Reused memory for the many steps.
-    pub(super) choices: Vec<Choice>,
+    pub(super) choices: Vec<ReplicaStep>,
 }
 
-impl Books {
-    pub(super) fn published(&mut self, number: u32, kind: Kind) {
-        let page = Page {
+impl Ledger {
+    pub(super) fn published(&mut self, number: u32, kind: HandlerScript) {
+        let page = LedgerEntry {
             kind,
             published: 1,
             confirmed: 0,
@@ -201,8 +201,8 @@ impl Books {
     /// Its publisher does not know whether it was stored; both are right.
     pub(super) fn doubtful(&mut self, _: u32) {}
 
-    pub(super) fn kind(&self, number: u32) -> Kind {
-        self.pages.get(&number).map_or(Kind::Fine, |page| page.kind)
+    pub(super) fn kind(&self, number: u32) -> HandlerScript {
+        self.pages.get(&number).map_or(HandlerScript::Fine, |page| page.kind)
     }
 
     /// An attempt begins; returns how many there were before.
@@ -315,7 +315,7 @@ impl Books {
     pub(super) fn nobody_was_kept(&self, suspects: bool) -> Result<(), String> {
         let kept = self.pages.iter().find(|(_, page)| {
             let waits = page.confirmed > 0 && !page.handled && !page.parked;
-            let suspect = suspects && matches!(page.kind, Kind::Forged(_));
+            let suspect = suspects && matches!(page.kind, HandlerScript::Forged(_));
             waits && (suspect || page.kind.is_healthy())
         });
         match kept {

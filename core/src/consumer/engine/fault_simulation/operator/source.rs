@@ -6,10 +6,10 @@ use retryrmq_model::{Consume, Declare, Delivery, Frame, Method};
 
 use super::{
     super::{PARKED, replica::Side},
-    desk::{CutShort, Desk},
+    walk_io::{Interrupted, WalkIo},
     walk::Walk,
 };
-use crate::parking::Source;
+use crate::parking::DeliverySource;
 
 /// How long to wait for a delivery before asking the broker whether the queue is empty.
 const QUIET: Duration = Duration::from_millis(100);
@@ -23,11 +23,11 @@ impl Walk {
         Some(delivery)
     }
 
-    pub(super) fn has_come(&mut self, source: Source) {
+    pub(super) fn has_come(&mut self, source: DeliverySource) {
         match source {
-            Source::Elsewhere => self.left = self.left.saturating_sub(1),
-            Source::Renewed => self.copies = self.copies.saturating_sub(1),
-            Source::Replayed => {}
+            DeliverySource::Elsewhere => self.left = self.left.saturating_sub(1),
+            DeliverySource::Renewed => self.copies = self.copies.saturating_sub(1),
+            DeliverySource::Replayed => {}
         }
     }
 
@@ -47,7 +47,7 @@ impl Walk {
         !self.ahead.is_empty()
     }
 
-    pub(super) async fn expect(&mut self) -> Result<bool, CutShort> {
+    pub(super) async fn expect(&mut self) -> Result<bool, Interrupted> {
         if self.left + self.copies == 0 {
             return Ok(false);
         }
@@ -70,13 +70,13 @@ impl Walk {
                 return Ok(false);
             }
             if self.desk.now() >= end {
-                return Err(CutShort);
+                return Err(Interrupted);
             }
         }
         Ok(true)
     }
 
-    pub(super) async fn widen(&mut self) -> Result<(), CutShort> {
+    pub(super) async fn widen(&mut self) -> Result<(), Interrupted> {
         self.stop().await?;
         if !self.ahead.is_empty() {
             return Ok(());
@@ -90,7 +90,7 @@ impl Walk {
     }
 
     /// Continues on another channel, once.
-    pub(super) async fn part(&mut self) -> Result<(), CutShort> {
+    pub(super) async fn part(&mut self) -> Result<(), Interrupted> {
         if self.tags.parted() > 0 {
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl Walk {
             match self.desk.delivery(QUIET).await? {
                 Some(delivery) => self.came(delivery),
                 None if ready(&self.desk).await? == 0 => break,
-                None if self.desk.now() >= end => return Err(CutShort),
+                None if self.desk.now() >= end => return Err(Interrupted),
                 None => {}
             }
         }
@@ -109,7 +109,7 @@ impl Walk {
         Ok(())
     }
 
-    pub(super) async fn stop(&mut self) -> Result<(), CutShort> {
+    pub(super) async fn stop(&mut self) -> Result<(), Interrupted> {
         let Some(tag) = self.consumer.take() else {
             return Ok(());
         };
@@ -124,13 +124,13 @@ impl Walk {
 }
 
 /// How many messages are ready.
-pub(super) async fn ready(desk: &Desk) -> Result<u32, CutShort> {
+pub(super) async fn ready(desk: &WalkIo) -> Result<u32, Interrupted> {
     desk.write(
         Side::Consuming,
         Method::Declare(Box::new(Declare::passive(PARKED))),
     );
     match desk.answer().await? {
         Frame::Declared { messages, .. } => Ok(messages),
-        _ => Err(CutShort),
+        _ => Err(Interrupted),
     }
 }

@@ -6,16 +6,16 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Parked, Record, copy_marker::Source, open_waiting_queue, source::Supply};
+use super::{Parked, Record, copy_marker::DeliverySource, open_waiting_queue, source::Source};
 use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, terminal_escape};
 
 /// A walk through a waiting queue that removes messages for good; see [`Parked::erasure`]. The messages it has shown do not return to the
 /// work queue until it ends, so keep it short.
-pub struct Erasure {
+pub struct EraseWalk {
     queue: Arc<str>,
     waiting: String,
     connection: Connection,
-    supply: Supply,
+    supply: Source,
     /// The tags of what was shown and not erased.
     held: BTreeSet<u64>,
     /// How often a message may have been requeued before.
@@ -37,13 +37,13 @@ impl Parked {
     /// - those of a lost connection
     ///
     /// Then no message was held.
-    pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<Erasure>> {
+    pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<EraseWalk>> {
         let entry = match open_waiting_queue::open(self.client().addresses(), waiting).await {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
             entry => entry?,
         };
         let can = entry.connection.server().capabilities();
-        Ok(Some(Erasure {
+        Ok(Some(EraseWalk {
             queue: Arc::from(self.queue()),
             waiting: waiting.to_owned(),
             uncounted: can.nack_is_uncounted,
@@ -57,7 +57,7 @@ impl Parked {
     }
 }
 
-impl Erasure {
+impl EraseWalk {
     /// How many other consumers the waiting queue had when the walk began or when it came to its end, whichever is more. This walk does not
     /// see the messages they hold.
     #[must_use]
@@ -78,7 +78,7 @@ impl Erasure {
         let Some(delivery) = self.supply.next() else {
             return Ok(None);
         };
-        self.supply.has_come(Source::Elsewhere);
+        self.supply.has_come(DeliverySource::Elsewhere);
         self.held.insert(delivery.delivery_tag);
         let table = delivery.properties.headers().as_ref();
         let count = table.filter(|_| delivery.redelivered).and_then(|table| {
@@ -139,9 +139,9 @@ impl Erasure {
     }
 }
 
-impl std::fmt::Debug for Erasure {
+impl std::fmt::Debug for EraseWalk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Erasure")
+        f.debug_struct("EraseWalk")
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()
     }

@@ -8,18 +8,18 @@ use retryrmq_model::{
 };
 
 use super::{
-    super::{QUEUE, UNREADABLE, Unreadable, World, books::number},
+    super::{QUEUE, UNREADABLE, Unreadable, Simulation, ledger::number},
     plan::declared,
 };
 use crate::{
     Error, ErrorKind, Item, Result,
     consumer::engine::Input,
     topology::{SAFE_AGE, unreadable},
-    unreadable::{LEFT_TO_OTHERS, Moved, Reach, Seen, Step, SuspectQueue},
+    unreadable::{LEFT_TO_OTHERS, Moved, ScanRange, Evidence, Step, SuspectQueue},
 };
 
 /// Messages on their way out of the queue.
-pub(super) struct Look {
+pub(super) struct UnreadableScan {
     /// `None`: it has found nothing, and leaves others some time.
     connection: Option<ConnectionId>,
     session: u64,
@@ -30,7 +30,7 @@ pub(super) struct Look {
     until: Duration,
 }
 
-impl Look {
+impl UnreadableScan {
     pub(super) fn until(&self) -> Duration {
         self.until
     }
@@ -55,7 +55,7 @@ fn hidden() -> Error {
     Error::new(ErrorKind::Broker, "AMQP 1.0 cannot carry it")
 }
 
-impl World {
+impl Simulation {
     fn suspect_queue(&self) -> SuspectQueue<'static> {
         SuspectQueue {
             queue: QUEUE,
@@ -80,9 +80,9 @@ impl World {
             let count = self.broker.queue_view(queue).map_or(0, |view| view.ready);
             u32::try_from(count).ok()
         };
-        let mut seen = Seen {
+        let mut seen = Evidence {
             ready: ready(QUEUE),
-            ..Seen::default()
+            ..Evidence::default()
         };
         if internal_errors.is_refused() && seen.ready != Some(0) {
             seen.refusal = is_stuck.then(may_not);
@@ -100,7 +100,7 @@ impl World {
         let mut ended_early = None;
         let (connection, found) = match (found, reach) {
             (Some(found), _) => (connection, found),
-            (None, Reach::Near(_)) => {
+            (None, ScanRange::Near(_)) => {
                 ended_early = Some(hidden());
                 let Some(connection) = self.broker.connect_amqp10() else {
                     return Err(super::lost());
@@ -108,7 +108,7 @@ impl World {
                 let found = self.read_singly(connection, 1);
                 (connection, found.unwrap_or_default())
             }
-            (None, Reach::Singly { .. }) => {
+            (None, ScanRange::Singly { .. }) => {
                 ended_early = Some(hidden());
                 (connection, Vec::new())
             }
@@ -153,10 +153,10 @@ impl World {
         }
         let time = match (meant.is_empty(), &ended_early, reach) {
             (false, ..) => SAFE_AGE,
-            (true, None, Reach::Near(_)) => LEFT_TO_OTHERS,
+            (true, None, ScanRange::Near(_)) => LEFT_TO_OTHERS,
             (true, ..) => Duration::ZERO,
         };
-        let mut look = Look {
+        let mut look = UnreadableScan {
             connection: Some(connection),
             session,
             meant,
@@ -173,10 +173,10 @@ impl World {
     }
 
     /// What is found within reach. `None`: the broker ended the connection at a message that AMQP 1.0 cannot carry.
-    fn read(&mut self, connection: ConnectionId, reach: Reach) -> Option<Vec<Delivery>> {
+    fn read(&mut self, connection: ConnectionId, reach: ScanRange) -> Option<Vec<Delivery>> {
         let most = match reach {
-            Reach::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
-            Reach::Singly { in_order, .. } => return self.read_singly(connection, in_order),
+            ScanRange::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
+            ScanRange::Singly { in_order, .. } => return self.read_singly(connection, in_order),
         };
         for method in [
             Method::OpenChannel,
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// The copies are safe, or the connection was lost.
-    pub(super) fn end_look(&mut self, at: usize, look: Look) -> std::result::Result<(), String> {
+    pub(super) fn end_look(&mut self, at: usize, look: UnreadableScan) -> std::result::Result<(), String> {
         let looked = self.remove_originals(at, &look).map(|moved| Moved {
             ended_early: look.ended_early,
             ..moved
@@ -265,7 +265,7 @@ impl World {
         }
     }
 
-    fn remove_originals(&mut self, at: usize, look: &Look) -> Result<Moved> {
+    fn remove_originals(&mut self, at: usize, look: &UnreadableScan) -> Result<Moved> {
         let Some(connection) = look.connection else {
             return Ok(moved(0));
         };
@@ -313,7 +313,7 @@ impl World {
     }
 
     /// Originals and copies may both be there.
-    pub(super) fn break_look_off(&mut self, look: &Look) {
+    pub(super) fn break_look_off(&mut self, look: &UnreadableScan) {
         if let Some(connection) = look.connection {
             self.broker.cut(connection);
         }

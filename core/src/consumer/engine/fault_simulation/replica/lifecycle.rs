@@ -5,8 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use retryrmq_model::{Broker, Method};
 
 use super::{
-    super::{PARKED, QUEUE, World},
-    Line, Replica, Side, lost,
+    super::{PARKED, QUEUE, Simulation},
+    SimulatedConnection, Replica, Side, lost,
     plan::{consumer, declarations},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     topology::{HANDOVER_QUEUE, QueueAge, SAFE_AGE},
 };
 
-impl World {
+impl Simulation {
     pub(super) fn start(&mut self, at: usize) -> Result<(), String> {
         let setting = self.setting;
         let replica = &mut self.replicas[at];
@@ -189,12 +189,12 @@ impl World {
 
     pub(super) fn connect(&mut self, at: usize) -> bool {
         let open =
-            |line: &Line, broker: &Broker| line.connection.is_some_and(|id| broker.is_open(id));
+            |line: &SimulatedConnection, broker: &Broker| line.connection.is_some_and(|id| broker.is_open(id));
         if !open(&self.replicas[at].consuming, &self.broker) {
             let connection = self.broker.connect();
             let replica = &mut self.replicas[at];
             replica.losses += u32::from(connection.is_some() && replica.session > 0);
-            self.replicas[at].consuming = Line {
+            self.replicas[at].consuming = SimulatedConnection {
                 connection,
                 written: VecDeque::new(),
             };
