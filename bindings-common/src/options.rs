@@ -277,6 +277,6 @@ mod tests {
         let read = Options::read(r#"{"queue": "orders", "batch": 100, "batch_wait": 0}"#);
         let batches = read.unwrap().consumer;
         assert_eq!((batches.batch_size(), batches.window()), (Some(100), 1_600));
-        assert_eq!(batches.batch_patience(), Duration::ZERO);
+        assert_eq!(batches.configured_batch_wait(), Duration::ZERO);
     }
 }

@@ -66,7 +66,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "batch_wait",
-            format_duration(usual.batch_patience()),
+            format_duration(usual.configured_batch_wait()),
             "How long an incomplete batch waits for more messages, from its first one on. With 0 the handler gets what is there. At most 1 minute. Needs `batch`.",
         ),
         (

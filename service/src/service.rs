@@ -374,8 +374,8 @@ impl Service {
             .consumer(queue)
             .prefetch(self.options.prefetch)
             // A copy would say neither where a message died nor what is asked for.
-            .put_back_whole(true)
-            .sets_aside(true)
+            .requeue_unchanged(true)
+            .create_unreadable_queue(true)
             .wait(false)
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {

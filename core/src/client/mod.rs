@@ -149,7 +149,7 @@ struct Inner {
     /// Each publish reads it until its message is answered. The end writes it.
     publishes: RwLock<()>,
     metrics: Metrics,
-    depths: Arc<ParkedGauge>,
+    parked_gauge: Arc<ParkedGauge>,
     looks: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
@@ -218,11 +218,11 @@ impl Client {
                 reconnects.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let bell = ReconnectSignal::new();
+        let reconnect_signal = ReconnectSignal::new();
         let keeping = |purpose| LinkOptions {
             purpose,
             ends_when_refused: options.end_when_refused,
-            bell: bell.clone(),
+            reconnect_signal: reconnect_signal.clone(),
         };
         let open = |purpose| {
             Link::open(
@@ -233,7 +233,7 @@ impl Client {
         };
         // For all tries.
         let are_in_env = LazyLock::new(Addresses::are_in_env);
-        let (mut pause, mut complaints) = (FIRST_PAUSE, WarnLimiter::default());
+        let (mut pause, mut warn_limiter) = (FIRST_PAUSE, WarnLimiter::default());
         let (consuming, publishing, server) = loop {
             // One after the other: if the first is refused, the second need not try.
             let opened = async {
@@ -244,7 +244,7 @@ impl Client {
             let opened = opened.await;
             match opened.map_err(|error| addresses.explained(error, || *are_in_env)) {
                 Err(error) if options.wait && error.is_transient() => {
-                    if complaints.is_news(error.to_string()) {
+                    if warn_limiter.is_news(error.to_string()) {
                         warn!(address = %addresses, %error, "the broker is not there yet; trying again");
                     } else {
                         debug!(address = %addresses, %error, "the broker is not there yet; trying again");
@@ -266,7 +266,7 @@ impl Client {
         let looks = Arc::new(ProbeConnection::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            depths: ParkedGauge::new(metrics.depth(), &addresses, &looks),
+            parked_gauge: ParkedGauge::new(metrics.depth(), &addresses, &looks),
             looks,
             addresses,
             options,
@@ -422,8 +422,8 @@ impl Client {
             return Err(error);
         }
         let loss = "the message may have gone with it; publish it again";
-        let mature = waits.mature(&routing_key, sent, &connection, loss);
-        timeout(LONGEST_YOUTH, mature).await.unwrap_or_else(|_| {
+        let durable_after = waits.durable_after(&routing_key, sent, &connection, loss);
+        timeout(LONGEST_YOUTH, durable_after).await.unwrap_or_else(|_| {
             let why = format!("{SHORT_OF_RESOURCES}: {loss}");
             Err(Error::new(ErrorKind::Timeout, why))
         })
@@ -476,7 +476,7 @@ impl Client {
     /// as the previous call.
     #[must_use]
     pub fn metrics_text(&self) -> String {
-        self.0.depths.refresh(&self.0.consuming);
+        self.0.parked_gauge.refresh(&self.0.consuming);
         let open = |link: &Link| link.health().is_ok();
         self.0.metrics.text([
             (CONSUME, open(&self.0.consuming)),
@@ -516,11 +516,11 @@ impl Client {
             self.0.probes.check(&self.0.addresses, plan).await?;
         }
         let mut connection = Connection::open(&self.0.addresses, "topology").await?;
-        let mut lacking = MissingItems::default();
+        let mut missing_items = MissingItems::default();
         let found = self
-            .examined(&mut connection, plan, mode, &mut lacking)
+            .examined(&mut connection, plan, mode, &mut missing_items)
             .await;
-        let findings = lacking.or(found);
+        let findings = missing_items.or(found);
         if mode != Mode::Require
             && let Ok(findings) = &findings
         {
@@ -546,7 +546,7 @@ impl Client {
         connection: &mut Connection,
         plan: &Plan,
         mode: Mode,
-        lacking: &mut MissingItems,
+        missing_items: &mut MissingItems,
     ) -> Result<Vec<Finding>> {
         let at_a_time = (connection.channels() / CHANNELS_OF_AN_ITEM).max(1);
         let mut findings = Vec::with_capacity(plan.items.len());
@@ -555,7 +555,7 @@ impl Client {
                 connection.close().await;
                 *connection = Connection::open(&self.0.addresses, "topology").await?;
             }
-            findings.extend(apply_some(connection, items, mode, lacking).await?);
+            findings.extend(apply_some(connection, items, mode, missing_items).await?);
         }
         Ok(findings)
     }
@@ -654,7 +654,7 @@ impl Client {
 
     /// Adds the number of messages parked for `queue` to the metrics.
     pub(crate) fn watch_parked(&self, queue: &str) {
-        self.0.depths.watch(queue);
+        self.0.parked_gauge.watch(queue);
     }
 }
 

@@ -96,11 +96,11 @@ impl ParkedGauge {
         }
         state.is_looking = true;
         drop(state);
-        let (depths, link) = (Arc::clone(self), Arc::downgrade(link));
+        let (parked_gauge, link) = (Arc::clone(self), Arc::downgrade(link));
         self.runtime.spawn(async move {
             // Dropped even when this task is dropped with its runtime.
-            let looking = RefreshGuard(&depths);
-            if let Err(error) = depths.look(&link).await {
+            let looking = RefreshGuard(&parked_gauge);
+            if let Err(error) = parked_gauge.look(&link).await {
                 debug!(%error, "how many messages are parked is not known");
             }
             drop(looking);
@@ -211,9 +211,9 @@ impl ParkedGauge {
     async fn counted(&self, queue: &str) -> Result<Option<u32>> {
         // A connection of its own: finding out the queue's type uses up a channel number for good.
         let connection = Connection::open(&self.addresses, "depths").await?;
-        let census = ReadyCounter::hasty(&self.addresses);
-        let count = census.of(&connection, &name(&parking_queue(queue))?).await;
-        census.close().await;
+        let counter = ReadyCounter::hasty(&self.addresses);
+        let count = counter.of(&connection, &name(&parking_queue(queue))?).await;
+        counter.close().await;
         connection.close().await;
         match count {
             Ok(count) if count.doubt.is_some() => {

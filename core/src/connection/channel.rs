@@ -71,7 +71,7 @@ pub(super) fn spent(error: Error) -> Error {
 /// broker answers that by closing the connection.
 pub(crate) struct OpenChannel {
     pub(super) channel: Channel,
-    pub(super) lifeline: Arc<SocketHandle>,
+    pub(super) socket_handle: Arc<SocketHandle>,
     pub(super) limits: Arc<Limits>,
     pub(super) blocked: watch::Receiver<bool>,
     /// Held until it is closed, for who counts the channels.
@@ -103,7 +103,7 @@ impl OpenChannel {
     }
 
     pub(crate) fn mended(&self) -> &RepairLog {
-        &self.lifeline.mended
+        &self.socket_handle.mended
     }
 
     /// Closes the channel and waits for it.

@@ -74,13 +74,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_shared_by_those_who_asked_before_its_question() {
         for is_alive in [true, false] {
-            let (pulse, asked) = (LivenessCheck::default(), Arc::new(AtomicUsize::new(0)));
+            let (liveness, asked) = (LivenessCheck::default(), Arc::new(AtomicUsize::new(0)));
             let all = (0..100).map(|number| {
-                let (pulse, asked) = (&pulse, Arc::clone(&asked));
+                let (liveness, asked) = (&liveness, Arc::clone(&asked));
                 async move {
                     // The first half comes before the first question, the others while it is on its way.
                     sleep(ROUND / 2 * (number / 50)).await;
-                    let answer = pulse.feel(async move {
+                    let answer = liveness.feel(async move {
                         asked.fetch_add(1, Ordering::Relaxed);
                         sleep(ROUND).await;
                         let lost = || Err(Error::new(ErrorKind::Timeout, "no answer"));

@@ -38,7 +38,7 @@ const MOST_FILLED: u32 = 2;
 pub(crate) struct ReadyCounter {
     addresses: Arc<Addresses>,
     /// How long it looks for a leader.
-    patience: Duration,
+    time_limit: Duration,
     asking: Mutex<Option<Connection>>,
 }
 
@@ -75,7 +75,7 @@ impl ReadyCounter {
     pub(crate) fn new(addresses: &Arc<Addresses>) -> Self {
         Self {
             addresses: Arc::clone(addresses),
-            patience: ANSWER,
+            time_limit: ANSWER,
             asking: Mutex::default(),
         }
     }
@@ -83,7 +83,7 @@ impl ReadyCounter {
     /// For a caller that asks again soon, and has other queues to ask meanwhile.
     pub(crate) fn hasty(addresses: &Arc<Addresses>) -> Self {
         Self {
-            patience: PAUSE * LOOKS,
+            time_limit: PAUSE * LOOKS,
             ..Self::new(addresses)
         }
     }
@@ -97,9 +97,9 @@ impl ReadyCounter {
         connection: &Connection,
         queue: &ShortString,
     ) -> Result<QueueCount> {
-        let census = Self::new(addresses);
-        let count = census.of(connection, queue).await;
-        census.close().await;
+        let counter = Self::new(addresses);
+        let count = counter.of(connection, queue).await;
+        counter.close().await;
         count
     }
 
@@ -138,7 +138,7 @@ impl ReadyCounter {
         queue: &ShortString,
         mut found: lapin::Queue,
     ) -> Result<lapin::Queue> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.time_limit;
         let (mut pause, mut filled) = (PAUSE, 0);
         loop {
             let why = match self.prove(queue).await? {
@@ -195,7 +195,7 @@ impl ReadyCounter {
             .lapin()
             .basic_get(queue.clone(), BasicGetOptions::default());
         // The time counts from now: others may have asked before.
-        let proof = match timeout(self.patience, got).await {
+        let proof = match timeout(self.time_limit, got).await {
             Ok(Ok(None)) => Ok(EmptyProof::Empty),
             Ok(Ok(Some(message))) => {
                 // RabbitMQ 4.3 does not count this return. Elsewhere, closing the channel is no worse.
@@ -208,7 +208,7 @@ impl ReadyCounter {
                 }
                 Ok(EmptyProof::Filled)
             }
-            Ok(Err(why)) => judged(refusal(&Operation::Consuming(queue.as_str()), why)),
+            Ok(Err(why)) => empty_proof(refusal(&Operation::Consuming(queue.as_str()), why)),
             Err(_) => {
                 connection.cut(); // its channel waits for the leader, and could not be closed
                 return Err(leaderless(queue, None));
@@ -236,7 +236,7 @@ pub(crate) fn is_doubtful(found: &lapin::Queue) -> bool {
 }
 
 /// What a refused `basic.get` means.
-fn judged(error: Error) -> Result<EmptyProof> {
+fn empty_proof(error: Error) -> Result<EmptyProof> {
     let said = error.to_string();
     match error.kind() {
         ErrorKind::ConnectionLost => Ok(EmptyProof::Leaderless(error)),
@@ -276,27 +276,27 @@ mod tests {
 
     #[test]
     fn what_a_refusal_tells_of_a_leader() {
-        let judged = |kind, said: &str| judged(Error::new(kind, said));
+        let empty_proof = |kind, said: &str| empty_proof(Error::new(kind, said));
         assert!(matches!(
-            judged(
+            empty_proof(
                 ErrorKind::Broker,
                 "INTERNAL_ERROR - Cannot get a message from queue 'q': nodedown"
             ),
             Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
-            judged(ErrorKind::ConnectionLost, "the connection was lost"),
+            empty_proof(ErrorKind::ConnectionLost, "the connection was lost"),
             Ok(EmptyProof::Leaderless(_))
         ));
         assert!(matches!(
-            judged(
+            empty_proof(
                 ErrorKind::AccessRefused,
                 "RESOURCE_LOCKED - cannot obtain access to locked queue 'q' in vhost '/'"
             ),
             Ok(EmptyProof::Led)
         ));
         for kind in [ErrorKind::AccessRefused, ErrorKind::QueueNotFound] {
-            assert_eq!(judged(kind, "no").unwrap_err().kind(), kind);
+            assert_eq!(empty_proof(kind, "no").unwrap_err().kind(), kind);
         }
     }
 }

@@ -55,7 +55,7 @@ struct Group {
 }
 
 impl Group {
-    fn tidy(&mut self) {
+    fn forget_closed(&mut self) {
         self.open.retain(|line| !line.is_gone());
         if self.open.is_empty() {
             self.names.clear();
@@ -68,7 +68,7 @@ impl Group {
     }
 
     /// One to ask, preferably one that the broker reads from.
-    fn spokesman(&self) -> Option<WeakConnection> {
+    fn representative(&self) -> Option<WeakConnection> {
         let reads = self.open.iter().find(|line| !line.is_blocked());
         reads.or(self.open.first()).cloned()
     }
@@ -99,9 +99,9 @@ impl ClusterCheck {
         loop {
             let other = {
                 let mut group = self.group();
-                group.tidy();
+                group.forget_closed();
                 let stranger = !group.names.contains(name);
-                match group.spokesman().filter(|_| stranger) {
+                match group.representative().filter(|_| stranger) {
                     Some(other) => other,
                     None => {
                         group.take(new);
@@ -111,17 +111,17 @@ impl ClusterCheck {
             };
             let asked = async {
                 if let Some(channel) = channel(&other).await? {
-                    return kinship(channel, &new.line()).await;
+                    return relation(channel, &new.line()).await;
                 }
                 // A publishing connection is not read during an alarm, which only consuming ones can end.
                 let double = double(&other, addresses).await?;
-                let kinship = kinship(double.channel().await?, &new.line()).await;
+                let relation = relation(double.channel().await?, &new.line()).await;
                 double.close().await;
-                kinship
+                relation
             };
             let asked = timeout(ASKING, asked).await;
             let mut group = self.group();
-            group.tidy();
+            group.forget_closed();
             // All open ones lead to one cluster. After the one that was asked is gone, that may be another.
             if other.is_gone() {
                 continue;
@@ -202,7 +202,7 @@ async fn channel(other: &WeakConnection) -> Result<Option<OpenChannel>> {
 ///
 /// # Errors
 /// Those of a connection that is lost, or cannot open a channel.
-async fn kinship(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> {
+async fn relation(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> {
     let mark = match mark(asked.lapin()).await {
         Ok(mark) => mark,
         Err(why) => return unknown(why),

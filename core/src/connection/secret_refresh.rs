@@ -161,14 +161,14 @@ impl SecretRefresh {
     /// # Errors
     /// [`ErrorKind::AuthenticationFailed`] and [`ErrorKind::VhostNotFound`]. Other errors of the new connection say nothing about the
     /// secret.
-    async fn check(&self, login: &Login, patience: Duration) -> Result<()> {
+    async fn check(&self, login: &Login, time_limit: Duration) -> Result<()> {
         let (address, purpose) = (&self.address, "renewal");
         let trying = async {
             let opened = Connection::open_at(address, self.place, IMPATIENT, login, purpose);
             opened.await?.close().await;
             Ok::<_, Error>(())
         };
-        match timeout(patience, trying).await {
+        match timeout(time_limit, trying).await {
             Ok(Ok(())) => {}
             Err(_) => {
                 debug!(%address, self.purpose, "a new secret could not be tried in time");

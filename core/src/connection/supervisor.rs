@@ -88,7 +88,7 @@ pub(crate) struct LinkOptions {
     pub(crate) purpose: &'static str,
     /// Whether a login that is refused ends the link.
     pub(crate) ends_when_refused: bool,
-    pub(crate) bell: ReconnectSignal,
+    pub(crate) reconnect_signal: ReconnectSignal,
 }
 
 /// A supervised connection.
@@ -152,15 +152,15 @@ impl Link {
             *self.reported() = None;
             return false;
         };
-        let trouble = DisconnectReason::of(error);
-        if !trouble.is_refusal() {
+        let disconnect_reason = DisconnectReason::of(error);
+        if !disconnect_reason.is_refusal() {
             return false; // it says nothing about the login
         }
         let beside = match &*self.state.borrow() {
             LinkState::Up(connection) => Arc::downgrade(connection),
             LinkState::Down(_) | LinkState::Closed(_) => Weak::new(),
         };
-        let before = self.reported().replace((trouble, beside));
+        let before = self.reported().replace((disconnect_reason, beside));
         if self.ends_when_refused {
             self.end_as(error).await;
         }
@@ -177,7 +177,7 @@ impl Link {
             match &*state.borrow_and_update() {
                 LinkState::Up(connection) if connection.is_open() => return Ok(Arc::clone(connection)),
                 LinkState::Closed(None) => return Err(closed()),
-                LinkState::Closed(Some(trouble)) => return Err(trouble.error()),
+                LinkState::Closed(Some(disconnect_reason)) => return Err(disconnect_reason.error()),
                 LinkState::Up(_) | LinkState::Down(_) => {}
             }
             // A connection that has just died is `Up` until its supervisor has noticed: wait for the next state.
@@ -201,12 +201,12 @@ impl Link {
         match &*self.state.borrow() {
             LinkState::Up(connection) if connection.is_open() => match &*self.reported() {
                 // A connection that came later has logged in.
-                Some((trouble, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
-                    Err(trouble.error())
+                Some((disconnect_reason, beside)) if beside.as_ptr() == Arc::as_ptr(connection) => {
+                    Err(disconnect_reason.error())
                 }
                 _ => Ok(Arc::clone(connection)),
             },
-            LinkState::Down(Some(trouble)) | LinkState::Closed(Some(trouble)) => Err(trouble.error()),
+            LinkState::Down(Some(disconnect_reason)) | LinkState::Closed(Some(disconnect_reason)) => Err(disconnect_reason.error()),
             LinkState::Closed(None) => Err(closed()),
             LinkState::Up(_) | LinkState::Down(None) => Err(Error::new(
                 ErrorKind::ConnectionLost,
@@ -220,10 +220,10 @@ impl Link {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                LinkState::Down(Some(trouble)) | LinkState::Closed(Some(trouble))
-                    if trouble.is_refusal() =>
+                LinkState::Down(Some(disconnect_reason)) | LinkState::Closed(Some(disconnect_reason))
+                    if disconnect_reason.is_refusal() =>
                 {
-                    return trouble.error();
+                    return disconnect_reason.error();
                 }
                 _ => {}
             }
@@ -235,9 +235,9 @@ impl Link {
 
     /// Ends with the error that ended another link of the same client.
     pub(crate) async fn end_as(&self, error: &Error) {
-        let trouble = DisconnectReason::of(error);
+        let disconnect_reason = DisconnectReason::of(error);
         self.supervisor.abort();
-        if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(Some(trouble))) {
+        if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(Some(disconnect_reason))) {
             connection.close().await;
         }
     }
@@ -246,18 +246,18 @@ impl Link {
     pub(crate) fn ends(&self) -> impl Future<Output = Error> + Send + use<> {
         let mut state = self.state.clone();
         async move {
-            let trouble = match state
+            let disconnect_reason = match state
                 .wait_for(|state| matches!(state, LinkState::Closed(_)))
                 .await
             {
                 Ok(closed) => match &*closed {
-                    LinkState::Closed(trouble) => trouble.clone(),
+                    LinkState::Closed(disconnect_reason) => disconnect_reason.clone(),
                     _ => None,
                 },
                 Err(_) => None,
             };
-            match trouble {
-                Some(trouble) => trouble.error(),
+            match disconnect_reason {
+                Some(disconnect_reason) => disconnect_reason.error(),
                 None => std::future::pending().await,
             }
         }
@@ -274,7 +274,7 @@ impl Link {
     /// The error with which it ended by itself, if it did.
     pub(crate) fn end(&self) -> Option<Error> {
         match &*self.state.borrow() {
-            LinkState::Closed(Some(trouble)) => Some(trouble.error()),
+            LinkState::Closed(Some(disconnect_reason)) => Some(disconnect_reason.error()),
             _ => None,
         }
     }
@@ -370,38 +370,38 @@ impl<F: Fn()> Supervisor<F> {
         let mut pause = FIRST_PAUSE;
         let mut told: Option<(DisconnectReason, Instant)> = None;
         let mut tries = 0;
-        let bell = &self.keeping.bell.0;
-        let mut rung = bell.subscribe();
+        let reconnect_signal = &self.keeping.reconnect_signal.0;
+        let mut reconnected = reconnect_signal.subscribe();
         loop {
             tokio::select! {
                 // Jitter, so that a returning broker does not get all its clients at once.
                 () = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
-                _ = rung.changed() => pause = FIRST_PAUSE,
+                _ = reconnected.changed() => pause = FIRST_PAUSE,
             }
-            rung.mark_unchanged();
+            reconnected.mark_unchanged();
             tries += 1;
             let error = match Connection::open(&self.addresses, self.keeping.purpose).await {
                 Ok(connection) => {
-                    bell.send_replace(());
+                    reconnect_signal.send_replace(());
                     return Some(Arc::new(connection));
                 }
                 Err(error) => error,
             };
-            let trouble = DisconnectReason::of(&error);
+            let disconnect_reason = DisconnectReason::of(&error);
             let is_news = told.as_ref().is_none_or(|(told, when)| {
-                told.kind != trouble.kind || when.elapsed() >= TOLD_AGAIN
+                told.kind != disconnect_reason.kind || when.elapsed() >= TOLD_AGAIN
             });
             if is_news {
                 warn!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
-                told = Some((trouble.clone(), Instant::now()));
+                told = Some((disconnect_reason.clone(), Instant::now()));
             } else {
                 debug!(address = %self.addresses, purpose = self.keeping.purpose, %error, tries, "cannot reconnect yet");
             }
-            let ends = self.keeping.ends_when_refused && trouble.is_refusal();
+            let ends = self.keeping.ends_when_refused && disconnect_reason.is_refusal();
             let next = if ends {
-                LinkState::Closed(Some(trouble))
+                LinkState::Closed(Some(disconnect_reason))
             } else {
-                LinkState::Down(Some(trouble))
+                LinkState::Down(Some(disconnect_reason))
             };
             if !proceed(&self.state, next) || ends {
                 return None;

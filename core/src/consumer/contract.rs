@@ -284,8 +284,8 @@ impl Contract {
     /// Whether the next failure may park the message. Then a stack trace is worth collecting.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        let patience = self.options.patience();
-        patience.is_some_and(|patience| message.retries() >= patience)
+        let fewest_retries = self.options.fewest_retries();
+        fewest_retries.is_some_and(|fewest_retries| message.retries() >= fewest_retries)
     }
 
     /// Whether a copy must not wait until its queue is old enough: the work queue has counted so many deliveries of the original that the

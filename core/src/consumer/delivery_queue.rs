@@ -123,7 +123,7 @@ pub(super) struct DeliveryQueue {
     engine: Notify,
     close: AtomicBool,
     abandon: AtomicBool,
-    stopwatch: HandlerLatency,
+    latency: HandlerLatency,
     batching: Option<Batching>,
     /// Has the timer for incomplete batches: callers may wait outside of a runtime.
     runtime: Handle,
@@ -131,7 +131,7 @@ pub(super) struct DeliveryQueue {
 
 impl DeliveryQueue {
     /// Must be called in a runtime.
-    pub(super) fn new(stopwatch: HandlerLatency, batching: Option<Batching>) -> Self {
+    pub(super) fn new(latency: HandlerLatency, batching: Option<Batching>) -> Self {
         Self {
             arrivals: Mutex::default(),
             arrived: Notify::default(),
@@ -141,7 +141,7 @@ impl DeliveryQueue {
             engine: Notify::default(),
             close: AtomicBool::default(),
             abandon: AtomicBool::default(),
-            stopwatch,
+            latency,
             batching,
             runtime: Handle::current(),
         }
@@ -184,14 +184,14 @@ impl DeliveryQueue {
         let delivery = arrivals.queue.pop_front().map(|arrived| arrived.delivery);
         let are_more = !arrivals.queue.is_empty();
         drop(arrivals);
-        self.stopwatch.start(&delivery);
+        self.latency.start(&delivery);
         (delivery, are_more)
     }
 
     /// Takes the messages that are there, at most `max`; or one batch if it is ready, whatever `max` is.
     pub(super) fn take(&self, max: usize) -> Vec<Delivery> {
         let taken = self.arrivals().take_ready(self.batching, max);
-        self.stopwatch.start(&taken);
+        self.latency.start(&taken);
         taken
     }
 
@@ -280,7 +280,7 @@ impl DeliveryQueue {
         self.blocking.fetch_sub(1, Ordering::SeqCst);
         let taken = arrivals.take_ready(self.batching, max);
         drop(arrivals);
-        self.stopwatch.start(&taken);
+        self.latency.start(&taken);
         taken
     }
 
@@ -290,7 +290,7 @@ impl DeliveryQueue {
             .into_iter()
             .map(|(token, outcome)| (token, HandlerEnd::Settled(outcome)))
             .collect();
-        self.stopwatch.stop(settled.iter().map(|(token, _)| *token));
+        self.latency.stop(settled.iter().map(|(token, _)| *token));
         self.end_all(settled.into_iter());
     }
 
@@ -298,7 +298,7 @@ impl DeliveryQueue {
     /// of the same thread, where no other thread can take it, and the next handler may keep the thread for long. [`tell`](Self::tell) wakes
     /// it.
     pub(super) fn settle_quietly(&self, token: Token, outcome: Outcome) {
-        self.stopwatch.stop([token]);
+        self.latency.stop([token]);
         self.outcomes_now()
             .list
             .push((token, HandlerEnd::Settled(outcome)));
@@ -364,7 +364,7 @@ impl DeliveryQueue {
     }
 
     /// For the engine: resolves when there are outcomes or a request to close.
-    pub(super) async fn knock(&self) {
+    pub(super) async fn wait_for_engine_work(&self) {
         self.engine.notified().await;
     }
 
@@ -391,26 +391,26 @@ mod tests {
     use super::*;
     use crate::consumer::Received;
 
-    fn inbox(batching: Option<Batching>) -> DeliveryQueue {
+    fn delivery_queue(batching: Option<Batching>) -> DeliveryQueue {
         DeliveryQueue::new(HandlerLatency::new(Histogram::new([])), batching)
     }
 
     fn batches(size: usize, wait: Duration) -> DeliveryQueue {
-        inbox(Some(Batching { size, wait }))
+        delivery_queue(Some(Batching { size, wait }))
     }
 
-    fn deliver(inbox: &DeliveryQueue, count: u64) {
+    fn deliver(delivery_queue: &DeliveryQueue, count: u64) {
         let delivery = |number| Delivery {
             token: Token::from_u64(number),
             message: crate::Message(Arc::new(Received::for_tests("orders", "7"))),
             alone: false,
         };
-        inbox.deliver(&mut (0..count).map(delivery).collect());
+        delivery_queue.deliver(&mut (0..count).map(delivery).collect());
     }
 
-    fn deliver_alone(inbox: &DeliveryQueue) {
-        deliver(inbox, 1);
-        let mut arrivals = inbox.arrivals();
+    fn deliver_alone(delivery_queue: &DeliveryQueue) {
+        deliver(delivery_queue, 1);
+        let mut arrivals = delivery_queue.arrivals();
         arrivals.queue.back_mut().unwrap().delivery.alone = true;
     }
 
@@ -420,72 +420,72 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_may_wait_without_a_deadline() {
-        let inbox = inbox(None);
+        let delivery_queue = delivery_queue(None);
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| inbox.take_blocking(1, Duration::MAX));
-            while inbox.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
+            let waiting = scope.spawn(|| delivery_queue.take_blocking(1, Duration::MAX));
+            while delivery_queue.blocking.load(Ordering::SeqCst) == 0 && !waiting.is_finished() {
                 thread::yield_now();
             }
-            inbox.end();
+            delivery_queue.end();
             assert!(waiting.join().expect("it waits").is_empty());
         });
     }
 
     #[tokio::test]
     async fn what_comes_alone_is_a_batch_at_once_and_ends_the_one_before_it() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        deliver_alone(&inbox);
-        deliver(&inbox, 3);
-        deliver_alone(&inbox);
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        deliver_alone(&delivery_queue);
+        deliver(&delivery_queue, 3);
+        deliver_alone(&delivery_queue);
         for size in [2, 1, 3, 1] {
-            assert!(inbox.ready().now_or_never().is_some());
-            assert_eq!(inbox.take(usize::MAX).len(), size);
+            assert!(delivery_queue.ready().now_or_never().is_some());
+            assert_eq!(delivery_queue.take(usize::MAX).len(), size);
         }
-        deliver(&inbox, 2);
-        assert!(inbox.take(usize::MAX).is_empty(), "it is incomplete");
+        deliver(&delivery_queue, 2);
+        assert!(delivery_queue.take(usize::MAX).is_empty(), "it is incomplete");
     }
 
     #[tokio::test]
     async fn only_complete_batches_are_taken_while_others_wait() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        assert!(inbox.take(usize::MAX).is_empty());
-        assert!(inbox.take_blocking(usize::MAX, SHORT).is_empty());
-        assert!(inbox.ready().now_or_never().is_none(), "it is incomplete");
-        deliver(&inbox, 5);
-        for taken in [inbox.take(1), inbox.take_blocking(1, LONG)] {
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        assert!(delivery_queue.take(usize::MAX).is_empty());
+        assert!(delivery_queue.take_blocking(usize::MAX, SHORT).is_empty());
+        assert!(delivery_queue.ready().now_or_never().is_none(), "it is incomplete");
+        deliver(&delivery_queue, 5);
+        for taken in [delivery_queue.take(1), delivery_queue.take_blocking(1, LONG)] {
             assert_eq!(taken.len(), 3, "a batch, whatever the limit");
         }
-        assert!(inbox.ready().now_or_never().is_none());
-        assert_eq!(inbox.take_back().len(), 1, "what no handler has taken");
+        assert!(delivery_queue.ready().now_or_never().is_none());
+        assert_eq!(delivery_queue.take_back().len(), 1, "what no handler has taken");
     }
 
     #[tokio::test]
     async fn an_incomplete_batch_waits_only_so_long() {
         for wait in [Duration::ZERO, SHORT] {
-            let inbox = batches(3, wait);
-            deliver(&inbox, 2);
-            assert!(inbox.ready().await);
-            assert_eq!(inbox.take(usize::MAX).len(), 2);
-            deliver(&inbox, 1);
-            assert_eq!(inbox.take_blocking(usize::MAX, LONG).len(), 1);
+            let delivery_queue = batches(3, wait);
+            deliver(&delivery_queue, 2);
+            assert!(delivery_queue.ready().await);
+            assert_eq!(delivery_queue.take(usize::MAX).len(), 2);
+            deliver(&delivery_queue, 1);
+            assert_eq!(delivery_queue.take_blocking(usize::MAX, LONG).len(), 1);
         }
     }
 
     /// As for single messages, also if a part of them is taken back meanwhile.
     #[tokio::test]
     async fn the_end_of_an_incomplete_batch_is_the_end() {
-        let inbox = batches(3, LONG);
-        deliver(&inbox, 2);
-        let mut ready = pin!(inbox.ready());
+        let delivery_queue = batches(3, LONG);
+        deliver(&delivery_queue, 2);
+        let mut ready = pin!(delivery_queue.ready());
         assert!(ready.as_mut().now_or_never().is_none());
         let first = [Token::from_u64(0)];
-        assert_eq!(inbox.take_these_back(&first), first);
-        inbox.skip(Token::from_u64(1));
-        inbox.end();
+        assert_eq!(delivery_queue.take_these_back(&first), first);
+        delivery_queue.skip(Token::from_u64(1));
+        delivery_queue.end();
         assert!(!ready.await);
-        assert!(inbox.take_blocking(usize::MAX, LONG).is_empty());
+        assert!(delivery_queue.take_blocking(usize::MAX, LONG).is_empty());
     }
 
     struct Unpark(thread::Thread);
@@ -504,9 +504,9 @@ mod tests {
             .enable_all()
             .build()
             .unwrap();
-        let inbox = runtime.block_on(async { batches(3, SHORT) });
-        deliver(&inbox, 1);
-        let mut ready = pin!(inbox.ready());
+        let delivery_queue = runtime.block_on(async { batches(3, SHORT) });
+        deliver(&delivery_queue, 1);
+        let mut ready = pin!(delivery_queue.ready());
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         let ready = loop {

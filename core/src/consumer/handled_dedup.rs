@@ -73,7 +73,7 @@ impl HandledDedup {
         if mutants::has(Mutant::BelievesIds) {
             return Some(self.keys.hash_one(id));
         }
-        Some(self.likeness(message))
+        Some(self.redelivery_hash(message))
     }
 
     /// Whether one message is the redelivery of the other. Never without an id, and never if every retry is a redelivery.
@@ -87,7 +87,7 @@ impl HandledDedup {
     }
 
     /// A mark of everything that a redelivery of the message has as well, whether it has an id or not.
-    pub(super) fn likeness(&self, message: &Received) -> AttemptHash {
+    pub(super) fn redelivery_hash(&self, message: &Received) -> AttemptHash {
         let id = message.properties.message_id().as_ref();
         let table = message.properties.headers().as_ref();
         let mut hasher = HashBuffer(Vec::with_capacity(1024));

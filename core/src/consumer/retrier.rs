@@ -88,16 +88,16 @@ pub struct Decision {
 
 impl Decision {
     /// The decision for a message of the work queue `queue`; `None` if no copy follows.
-    pub(super) fn of(queue: &str, consequence: NextAction) -> Option<Self> {
-        match consequence {
-            NextAction::Copy(copying) => {
-                let (to, properties) = (copying.copy.routing_key, copying.copy.properties);
-                let delay = match &copying.event {
+    pub(super) fn of(queue: &str, next_action: NextAction) -> Option<Self> {
+        match next_action {
+            NextAction::Copy(pending_copy) => {
+                let (to, properties) = (pending_copy.copy.routing_key, pending_copy.copy.properties);
+                let delay = match &pending_copy.event {
                     Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
                     _ => topology::waits_for(queue, &to),
                 };
                 Some(Self {
-                    event: copying.event,
+                    event: pending_copy.event,
                     queue: to,
                     properties: Arc::unwrap_or_clone(properties),
                     delay,
@@ -279,7 +279,7 @@ impl Retrier {
         // Not before: its original could not be settled, and a service that is killed would leave both.
         if !waits.is_safe(&queue) {
             waits
-                .mature(&queue, Instant::now(), &connection, "no copy was made")
+                .durable_after(&queue, Instant::now(), &connection, "no copy was made")
                 .await?;
         }
         let sent = Instant::now();
@@ -310,7 +310,7 @@ impl Retrier {
             return Err(error);
         }
         waits
-            .mature(&queue, sent, &connection, "the copy may have gone with it")
+            .durable_after(&queue, sent, &connection, "the copy may have gone with it")
             .await
     }
 

@@ -107,7 +107,7 @@ impl Consumer {
                 "`batch` must be at least 1 and at most {LARGEST_BATCH}"
             ));
         }
-        if self.batch_patience() > LONGEST_BATCH_WAIT {
+        if self.configured_batch_wait() > LONGEST_BATCH_WAIT {
             return bad(format!(
                 "`batch_wait` must be at most {}: messages that wait for others are not acknowledged",
                 format_duration(LONGEST_BATCH_WAIT)

@@ -19,8 +19,8 @@ impl Browse {
         self.begun = true;
         let (mut done, mut kept, mut ended) = (0, 0, false);
         let mut wave = Vec::new();
-        while self.supply.expects_originals() {
-            if wave.len() >= WAVE || (!wave.is_empty() && !self.supply.is_at_hand()) {
+        while self.source.expects_originals() {
+            if wave.len() >= WAVE || (!wave.is_empty() && !self.source.is_at_hand()) {
                 let count = wave.len() as u64;
                 let refused = self.write_again(std::mem::take(&mut wave)).await?;
                 (done, kept) = (done + count - refused, kept + refused);
@@ -32,15 +32,15 @@ impl Browse {
             if !self.expect().await? {
                 break;
             }
-            let Some(front) = self.supply.front() else {
+            let Some(front) = self.source.front() else {
                 break;
             };
             let source = self.copies.source(front);
             let is_whole = self.obstacle(front).is_none();
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 break;
             };
-            self.supply.has_come(source);
+            self.source.has_come(source);
             match source {
                 DeliverySource::Elsewhere if is_whole => wave.push(self.keep(delivery)),
                 DeliverySource::Elsewhere => kept += 1, // stays unacknowledged until the channel is closed
@@ -52,7 +52,7 @@ impl Browse {
         let refused = self.write_again(wave).await?;
         (done, kept) = (done + count - refused, kept + refused);
         // Copies of ours that were not delivered are in their places.
-        let left = self.supply.give_up_originals();
+        let left = self.source.give_up_originals();
         self.missed += if ended { 0 } else { left };
         progress(done);
         Ok((done, kept))

@@ -9,13 +9,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{Parked, Record, copy_marker::DeliverySource, open_waiting_queue, source::Source};
 use crate::{Error, ErrorKind, Result, connection::Connection, retry::headers, terminal_escape};
 
-/// A walk through a waiting queue that removes messages for good; see [`Parked::erasure`]. The messages it has shown do not return to the
+/// A walk through a waiting queue that removes messages for good; see [`Parked::erase_walk`]. The messages it has shown do not return to the
 /// work queue until it ends, so keep it short.
 pub struct EraseWalk {
     queue: Arc<str>,
     waiting: String,
     connection: Connection,
-    supply: Source,
+    source: Source,
     /// The tags of what was shown and not erased.
     held: BTreeSet<u64>,
     /// How often a message may have been requeued before.
@@ -37,7 +37,7 @@ impl Parked {
     /// - those of a lost connection
     ///
     /// Then no message was held.
-    pub async fn erasure(&self, waiting: &str, most: u32) -> Result<Option<EraseWalk>> {
+    pub async fn erase_walk(&self, waiting: &str, most: u32) -> Result<Option<EraseWalk>> {
         let entry = match open_waiting_queue::open(self.client().addresses(), waiting).await {
             Err(error) if error.kind() == ErrorKind::QueueNotFound => return Ok(None),
             entry => entry?,
@@ -48,7 +48,7 @@ impl Parked {
             waiting: waiting.to_owned(),
             uncounted: can.nack_is_uncounted,
             connection: entry.connection,
-            supply: entry.supply,
+            source: entry.source,
             held: BTreeSet::new(),
             most,
             classic: entry.classic,
@@ -71,14 +71,14 @@ impl EraseWalk {
     /// # Errors
     /// [`ErrorKind::StrategyRefused`] at a message that was requeued too often, and those of a lost connection. Nothing was removed then.
     pub async fn next(&mut self) -> Result<Option<Record>> {
-        if !self.supply.expect().await? {
-            self.others = self.supply.others(self.others, self.classic).await?;
+        if !self.source.expect().await? {
+            self.others = self.source.others(self.others, self.classic).await?;
             return Ok(None);
         }
-        let Some(delivery) = self.supply.next() else {
+        let Some(delivery) = self.source.next() else {
             return Ok(None);
         };
-        self.supply.has_come(DeliverySource::Elsewhere);
+        self.source.has_come(DeliverySource::Elsewhere);
         self.held.insert(delivery.delivery_tag);
         let table = delivery.properties.headers().as_ref();
         let count = table.filter(|_| delivery.redelivered).and_then(|table| {
@@ -115,7 +115,7 @@ impl EraseWalk {
     pub async fn erase(&mut self, record: &Record) -> Result<()> {
         // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(&record.place.1);
-        self.supply.settle(record.place.1).await
+        self.source.settle(record.place.1).await
     }
 
     /// Ends the walk. The other messages are back in their places, or in the work queue if their time is over.
@@ -123,17 +123,17 @@ impl EraseWalk {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the broker took back what the walk held: the messages removed last may still be there.
     pub async fn close(mut self) -> Result<()> {
-        let ended = self.supply.end().await;
-        let checked = self.supply.check_what_was_settled().await;
+        let ended = self.source.end().await;
+        let checked = self.source.check_what_was_settled().await;
         if let Ok(ahead) = &ended {
             let ahead = ahead.iter().map(|delivery| delivery.delivery_tag);
             self.held.extend(ahead);
             // RabbitMQ 4.3 counts a closed channel, but not a nack.
             if let Some(last) = self.held.last().filter(|_| self.uncounted) {
-                self.supply.give_back_uncounted(*last).await?;
+                self.source.give_back_uncounted(*last).await?;
             }
         }
-        self.supply.leave().await;
+        self.source.leave().await;
         self.connection.close().await;
         ended.and(checked)
     }

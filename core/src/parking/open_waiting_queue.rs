@@ -21,7 +21,7 @@ use crate::{
 /// A waiting queue to look through, on a connection of its own. No message is held yet.
 pub(crate) struct OpenWaitingQueue {
     pub(crate) connection: Connection,
-    pub(crate) supply: Source,
+    pub(crate) source: Source,
     /// It is known to be a classic queue, which counts no deliveries.
     pub(crate) classic: bool,
     /// How many other consumers it has.
@@ -38,9 +38,9 @@ pub(crate) async fn open(addresses: &Arc<Addresses>, waiting: &str) -> Result<Op
     let wire = name(waiting)?;
     let connection = Connection::open(addresses, "waiting").await?;
     match entered(addresses, &connection, &wire).await {
-        Ok((supply, classic, others)) => Ok(OpenWaitingQueue {
+        Ok((source, classic, others)) => Ok(OpenWaitingQueue {
             connection,
-            supply,
+            source,
             classic,
             others,
         }),
@@ -57,14 +57,14 @@ async fn entered(
     wire: &ShortString,
 ) -> Result<(Source, bool, u32)> {
     let channel = connection.channel().await?;
-    let census = ReadyCounter::new(addresses);
-    let found = count(&census, connection, wire).await;
-    census.close().await;
+    let counter = ReadyCounter::new(addresses);
+    let found = count(&counter, connection, wire).await;
+    counter.close().await;
     let found = found.and_then(QueueCount::read)?;
     // An empty queue is not read.
     let classic = found.message_count() > 0 && is_classic(connection, wire).await?;
-    let supply = Source::new(wire.clone(), channel, found.message_count());
-    Ok((supply, classic, found.consumer_count()))
+    let source = Source::new(wire.clone(), channel, found.message_count());
+    Ok((source, classic, found.consumer_count()))
 }
 
 /// Checks that a look changes nothing in a waiting queue, and returns whether it is a classic queue, which counts no deliveries. If this
@@ -128,11 +128,11 @@ async fn is_auto_delete(connection: &Connection, waiting: &ShortString) -> Resul
 /// Counts a waiting queue. Its only consumers are looks, and one that has just ended counts for a moment longer. When it is no longer
 /// counted, its messages are back.
 pub(crate) async fn count(
-    census: &ReadyCounter,
+    counter: &ReadyCounter,
     connection: &Connection,
     waiting: &ShortString,
 ) -> Result<QueueCount> {
-    let count = census.of(connection, waiting).await?;
+    let count = counter.of(connection, waiting).await?;
     if count.found.consumer_count() == 0 {
         return Ok(count);
     }
@@ -146,5 +146,5 @@ pub(crate) async fn count(
         }
     }
     channel.close().await;
-    census.of(connection, waiting).await
+    counter.of(connection, waiting).await
 }

@@ -322,8 +322,8 @@ fn is_of_family(from: &str, queue: &str) -> bool {
         return false;
     };
     let waits = rest.strip_prefix(".retry.");
-    let is_rung = |rung: &str| !rung.is_empty() && rung.bytes().all(|byte| byte.is_ascii_digit());
-    ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_rung)
+    let is_delay = |delay: &str| !delay.is_empty() && delay.bytes().all(|byte| byte.is_ascii_digit());
+    ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_delay)
 }
 
 /// The first 64 bits of SHA-256 over everything that a renewal keeps: all that the publisher wrote, and the record of the parking. A

@@ -47,16 +47,16 @@ impl Browse {
         if self.begun {
             return Ok(());
         }
-        let total = self.supply.left();
+        let total = self.source.left();
         let any = self.expect().await?;
         if any && self.connection.server().capabilities().serves_amqp10 {
             // A message among them that cannot be delivered ends the connection: before anything is shown, the walk can begin anew.
-            let came = self.supply.take_what_is_on_its_way().await;
+            let came = self.source.take_what_is_on_its_way().await;
             self.unless_over(came)?;
         }
         self.begun = true;
-        match self.supply.front() {
-            Some(first) if any && self.wear.all_at_once(first) => {
+        match self.source.front() {
+            Some(first) if any && self.delivery_limit.all_at_once(first) => {
                 self.rotate(total, |_, _| true).await
             }
             _ => Ok(()),
@@ -85,14 +85,14 @@ impl Browse {
             && rotation.most > 0
         {
             let wanted = rotation.wanted;
-            if rotation.wave.len() >= rotation.enough && !self.supply.is_at_hand() {
+            if rotation.wave.len() >= rotation.enough && !self.source.is_at_hand() {
                 self.put_back().await?;
             }
             if !self.expect().await? {
                 break;
             }
-            let source = match self.supply.front() {
-                Some(next) if wanted(self.wear, next) && self.obstacle(next).is_none() => {
+            let source = match self.source.front() {
+                Some(next) if wanted(self.delivery_limit, next) && self.obstacle(next).is_none() => {
                     self.copies.source(next)
                 }
                 _ => break,
@@ -100,10 +100,10 @@ impl Browse {
             if source == DeliverySource::Replayed {
                 break;
             }
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 break;
             };
-            self.supply.has_come(source);
+            self.source.has_come(source);
             let record = self.keep(delivery);
             if let Some(rotation) = &mut self.rotation {
                 rotation.most -= 1;
@@ -141,16 +141,16 @@ impl Browse {
 
     /// Takes everything that was looked at before, so that all of it is requeued together and in order.
     pub(super) async fn rejoin(&mut self) -> Result<()> {
-        if self.wear.keeps_order() {
+        if self.delivery_limit.keeps_order() {
             self.turn().await?;
         }
         let mut farther = 0;
-        while self.wear.keeps_order() && self.supply.is_among_the_seen() && farther < NEAR {
+        while self.delivery_limit.keeps_order() && self.source.is_among_the_seen() && farther < NEAR {
             if !self.expect().await? {
                 break;
             }
-            if let Some(delivery) = self.supply.next() {
-                self.supply.has_come(DeliverySource::Elsewhere);
+            if let Some(delivery) = self.source.next() {
+                self.source.has_come(DeliverySource::Elsewhere);
                 self.pass_over(delivery);
             }
             farther += 1;
@@ -160,7 +160,7 @@ impl Browse {
 
     /// Holds a message that is not shown.
     pub(super) fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
+        if self.delivery_limit.at_the_end(&delivery) && self.obstacle(&delivery).is_none() {
             self.keep(delivery);
         }
     }
@@ -176,8 +176,8 @@ impl Browse {
     /// Renews what was looked at before, including deliveries that were not handed out. The consumer is cancelled by then; otherwise each
     /// settlement would make room for a message that would be requeued unseen, and counted.
     pub(super) async fn refresh(&mut self) -> Result<()> {
-        if self.wear.counts() {
-            for delivery in self.supply.end().await? {
+        if self.delivery_limit.counts() {
+            for delivery in self.source.end().await? {
                 self.pass_over(delivery);
             }
         }
@@ -213,7 +213,7 @@ impl Browse {
         let mut result = self.hear().await;
         for wave in tags.chunks(WAVE) {
             // If the queue has the originals again, the messages would exist twice.
-            let ours = self.supply.check();
+            let ours = self.source.check();
             self.unless_over(ours)?;
             let asked = Instant::now();
             for tag in wave {
@@ -241,7 +241,7 @@ impl Browse {
             let Some(Sent { tag, asked, .. }) = self.sent.pop_front() else {
                 break;
             };
-            self.supply.confirmed(asked);
+            self.source.confirmed(asked);
             let stored = heard.is_ok();
             match heard {
                 Err(error) if error.kind() == ErrorKind::NotConfirmed => {}
@@ -255,7 +255,7 @@ impl Browse {
                 heard => result = result.and(heard),
             }
             if may_go(Some(stored)) {
-                self.supply.copy_sent();
+                self.source.copy_sent();
                 result = result.and(self.settle(tag).await);
             }
         }

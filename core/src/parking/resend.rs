@@ -201,7 +201,7 @@ impl Browse {
         messages: &[T],
         send: impl Fn(&Self, &T) -> Result<(CopyConfirm, String)>,
     ) -> Vec<Result<()>> {
-        let ours = self.supply.check();
+        let ours = self.source.check();
         if let Err(error) = self.unless_over(ours) {
             return messages.iter().map(|_| Err(error.duplicate())).collect();
         }
@@ -232,7 +232,7 @@ impl Browse {
             }
             answers.push(answer);
         }
-        self.supply.confirmed(asked);
+        self.source.confirmed(asked);
         sleep_until(safe).await;
         answers
     }
@@ -264,11 +264,11 @@ impl Browse {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the walk was interrupted.
     pub fn came_back(&mut self) -> Result<Vec<Record>> {
-        let ours = self.supply.check();
+        let ours = self.source.check();
         self.unless_over(ours)?;
         let is_foreign = self.is_foreign();
         let came: Vec<_> = self
-            .supply
+            .source
             .at_hand()
             .filter(|delivery| self.copies.is_replayed(&delivery.properties))
             .map(|delivery| {
@@ -297,7 +297,7 @@ impl Browse {
         let count = ReadyCounter::once(
             self.copies.addresses(),
             &self.connection,
-            self.supply.queue(),
+            self.source.queue(),
         );
         let count = count.await;
         Ok(self.unless_over(count)?.found.message_count())

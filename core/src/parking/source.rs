@@ -415,19 +415,19 @@ impl Source {
     /// queue takes back and counts.
     pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         self.open().await?;
-        let mut parting = SafeCancel::begin(Instant::now(), true);
-        while self.stream.is_some() && !parting.may_go(self.window.is_used_up(), Instant::now()) {
-            sleep(parting.pause()).await;
+        let mut cancelling = SafeCancel::begin(Instant::now(), true);
+        while self.stream.is_some() && !cancelling.may_go(self.window.is_used_up(), Instant::now()) {
+            sleep(cancelling.pause()).await;
             let found = look(self.channel.lapin(), self.queue.clone()).await?;
             // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
-                true => parting.heard_nothing(),
-                false => parting.looked(found.message_count()),
+                true => cancelling.heard_nothing(),
+                false => cancelling.looked(found.message_count()),
             }
             let ahead = self.ahead.len();
             self.take_what_came();
             if self.ahead.len() > ahead {
-                parting.arrived();
+                cancelling.arrived();
             }
         }
         Ok(())

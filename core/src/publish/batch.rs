@@ -64,16 +64,16 @@ pub(super) fn refusal_beforehand(task: &Task, limits: &Limits) -> Option<Error> 
 struct Deadline {
     /// Whether the broker has stopped reading.
     blocked: watch::Receiver<bool>,
-    patience: Duration,
+    confirm_timeout: Duration,
     at: Instant,
 }
 
 impl Deadline {
-    fn new(blocked: watch::Receiver<bool>, patience: Duration) -> Self {
+    fn new(blocked: watch::Receiver<bool>, confirm_timeout: Duration) -> Self {
         Self {
             blocked,
-            patience,
-            at: Instant::now() + patience,
+            confirm_timeout,
+            at: Instant::now() + confirm_timeout,
         }
     }
 
@@ -89,19 +89,19 @@ impl Deadline {
                         ErrorKind::Timeout,
                         format!(
                             "the broker did not confirm a message within {} s",
-                            self.patience.as_secs()
+                            self.confirm_timeout.as_secs()
                         ),
                     ));
                 },
             }
-            self.at = Instant::now() + self.patience;
+            self.at = Instant::now() + self.confirm_timeout;
         }
     }
 }
 
 /// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
 /// more are passed to it.
-pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Duration) -> BatchResult {
+pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout: Duration) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
@@ -113,7 +113,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, patience: Durati
         error
     };
     let mut confirms = Vec::with_capacity(wave.len());
-    let mut deadline = Deadline::new(channel.blocked(), patience);
+    let mut deadline = Deadline::new(channel.blocked(), confirm_timeout);
     // The last one is waited for first, here and for its confirm: it comes after the others, so this task wakes once and not for each.
     let mut written = async |all: Vec<StartedCall<'_, _>>, deadline: &mut Deadline| {
         let mut confirms = Vec::with_capacity(all.len());

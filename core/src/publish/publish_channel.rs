@@ -54,18 +54,18 @@ pub(super) struct Lane {
 
 /// Where a lane sends its messages.
 trait BatchSink {
-    fn desk(&self) -> LaneState;
-    fn publish(&self, tasks: Vec<Task>, desk: &mut LaneState) -> impl Future<Output = ()> + Send;
+    fn lane_state(&self) -> LaneState;
+    fn publish(&self, tasks: Vec<Task>, lane_state: &mut LaneState) -> impl Future<Output = ()> + Send;
 }
 
 impl BatchSink for Lane {
-    fn desk(&self) -> LaneState {
+    fn lane_state(&self) -> LaneState {
         LaneState::new(Arc::clone(&self.channels), self.number)
     }
 
-    async fn publish(&self, tasks: Vec<Task>, desk: &mut LaneState) {
+    async fn publish(&self, tasks: Vec<Task>, lane_state: &mut LaneState) {
         let _waits = self.stalls.waits(self.number);
-        desk.publish(&self.link, tasks).await;
+        lane_state.publish(&self.link, tasks).await;
     }
 }
 
@@ -75,12 +75,12 @@ pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
 }
 
 /// After a panic, the messages of its wave are answered as they are dropped, and the channel is lost. The lane goes on.
-async fn serve(outlet: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
+async fn serve(sink: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
-        let mut desk = outlet.desk();
+        let mut lane_state = sink.lane_state();
         let mut wave = Vec::with_capacity(WAVE);
         while jobs.recv_many(&mut wave, WAVE).await > 0 {
-            outlet.publish(std::mem::take(&mut wave), &mut desk).await;
+            sink.publish(std::mem::take(&mut wave), &mut lane_state).await;
         }
     };
     while !survives("a publishing lane", served()).await {}
@@ -90,7 +90,7 @@ async fn serve(outlet: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>)
 struct LaneState {
     channels: Arc<ChannelPool>,
     lane: usize,
-    patience: ConfirmTimeout,
+    confirm_timeout: ConfirmTimeout,
     refused: RejectedCache,
 }
 
@@ -99,7 +99,7 @@ impl LaneState {
         Self {
             channels,
             lane,
-            patience: ConfirmTimeout::default(),
+            confirm_timeout: ConfirmTimeout::default(),
             refused: RejectedCache::default(),
         }
     }
@@ -315,11 +315,11 @@ impl LaneState {
 
     async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> BatchResult {
         let began = Instant::now();
-        let sent = batch::send(channel, wave, self.patience.now()).await;
+        let sent = batch::send(channel, wave, self.confirm_timeout.now()).await;
         if sent.channel.is_some() {
-            self.patience.was_rewarded(began.elapsed());
+            self.confirm_timeout.note_confirmed(began.elapsed());
         } else {
-            self.patience.was_in_vain();
+            self.confirm_timeout.note_timeout();
         }
         sent
     }
@@ -425,7 +425,7 @@ mod tests {
     struct PanicsOnce(AtomicUsize);
 
     impl BatchSink for PanicsOnce {
-        fn desk(&self) -> LaneState {
+        fn lane_state(&self) -> LaneState {
             LaneState::new(Arc::default(), 0)
         }
 
@@ -440,8 +440,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_panics_answers_everything_and_goes_on() {
         let (sender, jobs) = mpsc::unbounded_channel();
-        let outlet = PanicsOnce::default();
-        let lane = serve(&outlet, jobs);
+        let sink = PanicsOnce::default();
+        let lane = serve(&sink, jobs);
         let asked = async {
             let (first, second) = (job("a"), job("b"));
             for asked in [first.0, second.0] {

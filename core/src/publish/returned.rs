@@ -24,16 +24,16 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
     }
     let mut groups: HashMap<ReturnedKey<'_>, Vec<usize>> = HashMap::new();
     for (index, job) in wave.iter().enumerate() {
-        let likeness = ReturnedKey {
+        let returned_key = ReturnedKey {
             exchange: job.exchange.as_str(),
             routing_key: job.routing_key.as_str(),
             message_id: job.properties.message_id().as_ref().map(|id| id.as_str()),
             body: job.body(),
         };
-        groups.entry(likeness).or_default().push(index);
+        groups.entry(returned_key).or_default().push(index);
     }
     for message in returned {
-        let likeness = ReturnedKey {
+        let returned_key = ReturnedKey {
             exchange: message.exchange.as_str(),
             routing_key: message.routing_key.as_str(),
             message_id: message
@@ -43,7 +43,7 @@ pub(super) fn returned_jobs(wave: &[Task], returned: &[BasicReturnMessage]) -> V
                 .map(|id| id.as_str()),
             body: &message.data,
         };
-        match groups.get(&likeness) {
+        match groups.get(&returned_key) {
             Some(group) => {
                 let equal = group
                     .iter()

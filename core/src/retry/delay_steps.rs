@@ -36,7 +36,7 @@ mod tests {
     use crate::MAX_DELAY;
 
     #[test]
-    fn rungs_are_the_preferred_numbers() {
+    fn delay_steps_are_the_preferred_numbers() {
         for (asked, got) in [
             (0, 1),
             (1, 1),
@@ -67,13 +67,13 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_rungs_is_bounded() {
-        let mut rungs = std::collections::BTreeSet::new();
+    fn the_number_of_delay_steps_is_bounded() {
+        let mut steps = std::collections::BTreeSet::new();
         let mut delay = Duration::from_millis(1);
         while delay < MAX_DELAY {
-            rungs.insert(delay_step(delay));
+            steps.insert(delay_step(delay));
             delay = delay_step(delay) + Duration::from_millis(1);
         }
-        assert!(rungs.len() < 110, "{}", rungs.len());
+        assert!(steps.len() < 110, "{}", steps.len());
     }
 }

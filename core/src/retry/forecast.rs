@@ -567,9 +567,9 @@ mod tests {
             |load: Load, text: &str| load.forecast(&policy(text)).unwrap_err().to_string();
         let many = refused(Load::new(1e6, MINUTE), "fixed(1s)");
         assert!(many.starts_with("60000000 messages are too many"), "{many}");
-        let mut patient = Load::new(1e3, MINUTE).poison(1.0);
-        patient.most_attempts = 10_000;
-        let endless = refused(patient, "fixed(1ms, retries=1000000)");
+        let mut unlimited = Load::new(1e3, MINUTE).poison(1.0);
+        unlimited.most_attempts = 10_000;
+        let endless = refused(unlimited, "fixed(1ms, retries=1000000)");
         assert!(endless.contains("more than 10000 attempts"), "{endless}");
         for load in [
             Load::new(0.0, MINUTE),

@@ -11,7 +11,7 @@ use crate::{
     Error, ErrorKind, Result,
     connection::{Connection, Operation, ask, look},
     terminal_escape,
-    topology::{lacked, name},
+    topology::{missing_argument, name},
 };
 
 /// How many arguments of an existing stream are taken over before giving up.
@@ -61,7 +61,7 @@ pub(crate) async fn make(
             Err(error) => return Err(error),
         };
         // AMQP does not tell a queue's arguments, but a refusal names the first one that differs.
-        match lacked(&error.to_string()) {
+        match missing_argument(&error.to_string()) {
             Some((name, value)) if !arguments.contains_key(name.as_str()) => {
                 arguments.insert(name.into(), value);
             }
@@ -115,7 +115,7 @@ mod tests {
             ("durable", "'true' but current is 'false'", None),
         ] {
             let read = read.map(|value| (name.to_owned(), value));
-            assert_eq!(lacked(&said(name, had)), read, "{name}");
+            assert_eq!(missing_argument(&said(name, had)), read, "{name}");
         }
     }
 }

@@ -290,7 +290,7 @@ impl Event {
 
     /// All that it says, in one shape for every event: for logs, tables and other languages.
     #[must_use]
-    pub fn facts(&self) -> EventFields<'_> {
+    pub fn fields(&self) -> EventFields<'_> {
         match self {
             Self::Retried {
                 queue,

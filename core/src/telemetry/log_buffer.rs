@@ -79,7 +79,7 @@ static NUDGE: OnceLock<fn()> = OnceLock::new();
 
 /// Keeps the log lines of this process from now on. `nudge` is called after each line, on the thread that logged it, and must be quick.
 /// Does nothing if lines are kept already, or if a `tracing` subscriber is installed.
-pub fn catch(nudge: fn()) {
+pub fn capture(nudge: fn()) {
     LazyLock::force(&BEGAN); // not in the middle of a fork
     if NUDGE.set(nudge).is_ok() {
         // Fails only if this process already has a subscriber.
@@ -92,7 +92,7 @@ pub fn catch(nudge: fn()) {
 ///
 /// Other lines of level INFO are kept all the same, they are few; and ten lines about attempts a second. So a binding that looks at its
 /// logger's level when it gets a line soon notices that it has changed.
-pub fn want(least: Level) {
+pub fn set_level(least: Level) {
     let wanted = LEVELS.iter().rposition(|level| *level <= least);
     let wanted = wanted.unwrap_or(0);
     if WANTED.swap(wanted, Ordering::Relaxed) != wanted {
@@ -247,11 +247,11 @@ mod tests {
             assert_eq!(take(), [line]);
             assert_eq!(take(), []);
 
-            want(Level::DEBUG);
+            set_level(Level::DEBUG);
             tracing::debug!(target: "retryrmq", "at the root");
             assert_eq!(take()[0].module, "");
 
-            want(Level::ERROR);
+            set_level(Level::ERROR);
             for number in 0..1000 {
                 tracing::info!(target: "retryrmq::attempt", "{number}");
                 tracing::debug!(target: "retryrmq::attempt", "{number}");
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(said[said.len() - 2..], ["parked", "connected"]);
             assert!(said.len() < 500, "{said:?}");
 
-            want(Level::INFO);
+            set_level(Level::INFO);
             for number in 0..ROOM + 7 {
                 tracing::info!(target: "retryrmq::client", "{number}");
             }
@@ -273,9 +273,9 @@ mod tests {
             assert_eq!(lines[1].message, "7", "the oldest go first");
             assert_eq!(take(), []);
 
-            want(Level::DEBUG);
+            set_level(Level::DEBUG);
             assert_eq!(of_attempts(), ATTEMPTS);
-            want(Level::INFO);
+            set_level(Level::INFO);
         });
     }
 

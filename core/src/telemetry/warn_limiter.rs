@@ -29,8 +29,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_reason_is_told_once_and_again_after_a_while() {
-        let mut complaints = WarnLimiter::default();
-        let mut told = |reason: &str| complaints.is_news(reason.to_owned());
+        let mut warn_limiter = WarnLimiter::default();
+        let mut told = |reason: &str| warn_limiter.is_news(reason.to_owned());
         assert!(told("nobody listens"));
         for _ in 0..5 {
             tokio::time::advance(TOLD_AGAIN / 8).await;

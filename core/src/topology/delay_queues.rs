@@ -34,7 +34,7 @@ use super::{
     declare_backoff::DeclareBackoff,
     declarer::{Declarer, Make},
     delayed_exchange::{exchange, exchange_and_binding},
-    fallback_queue::substitute,
+    fallback_queue::fallback,
     plan::{self, HANDOVER_QUEUE, waiting_queue, waits_for},
     queue_age::QueueAge,
 };
@@ -54,11 +54,11 @@ struct Inner<M> {
     queue: String,
     queue_type: QueueType,
     declare: bool,
-    patience: DeclareBackoff,
+    backoff: DeclareBackoff,
     /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
     /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
-    places: Mutex<HashMap<String, QueueState>>,
+    states: Mutex<HashMap<String, QueueState>>,
     permits: Semaphore,
     /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.
     unseen: Mutex<Unmarked>,
@@ -125,9 +125,9 @@ struct QueueError {
 }
 
 impl QueueError {
-    fn after(before: Option<Self>, error: Error, patience: DeclareBackoff) -> Self {
+    fn after(before: Option<Self>, error: Error, backoff: DeclareBackoff) -> Self {
         let times = before.map_or(1, |before| before.times.saturating_add(1));
-        let until = Instant::now() + patience.pause(error.kind(), times);
+        let until = Instant::now() + backoff.pause(error.kind(), times);
         Self {
             error,
             until,
@@ -177,16 +177,16 @@ impl<M: Make> DelayQueues<M> {
         queue_type: QueueType,
         declare: bool,
         losses: Arc<AtomicU64>,
-        patience: DeclareBackoff,
+        backoff: DeclareBackoff,
     ) -> Self {
         Self(Arc::new(Inner {
             maker,
             queue,
             queue_type,
             declare,
-            patience,
+            backoff,
             losses,
-            places: Mutex::default(),
+            states: Mutex::default(),
             permits: Semaphore::new(AT_A_TIME),
             unseen: Mutex::default(),
             unmarked: Mutex::default(),
@@ -207,19 +207,19 @@ impl<M: Make> DelayQueues<M> {
                 Status::Missing => {
                     let why = format!("the queue `{name}` does not exist");
                     let error = Error::new(ErrorKind::QueueNotFound, why);
-                    QueueState::Refused(QueueError::after(None, error, self.0.patience))
+                    QueueState::Refused(QueueError::after(None, error, self.0.backoff))
                 }
                 Status::Differs(_) | Status::Unknown => continue,
             };
-            self.0.places().insert(name.clone(), place);
+            self.0.states().insert(name.clone(), place);
         }
     }
 
     /// Forgets a queue or an exchange that is missing.
     pub(crate) fn forget(&self, name: &str) {
-        let mut places = self.0.places();
-        if let Some(QueueState::Known { .. }) = places.get(name) {
-            places.remove(name);
+        let mut states = self.0.states();
+        if let Some(QueueState::Known { .. }) = states.get(name) {
+            states.remove(name);
         }
     }
 
@@ -265,7 +265,7 @@ impl<M: Make> DelayQueues<M> {
 
     /// When a copy that was confirmed just now in the queue `name` is safe; its original must be kept until then. `None` for a queue that
     /// is neither a waiting nor the parking queue, such as the work queue itself.
-    pub(crate) fn matures(&self, name: &str) -> Option<Instant> {
+    pub(crate) fn durable_after(&self, name: &str) -> Option<Instant> {
         let is_ours = self.0.is_markable(name) || name == HANDOVER_QUEUE;
         is_ours.then(|| {
             self.safe_from(name)
@@ -279,7 +279,7 @@ impl<M: Make> DelayQueues<M> {
     ///
     /// # Errors
     /// Those of [`Connection::lives_until`]; `loss` says what may have happened to the message.
-    pub(crate) async fn mature(
+    pub(crate) async fn durable_after(
         &self,
         name: &str,
         sent: Instant,
@@ -307,8 +307,8 @@ impl<M: Make> DelayQueues<M> {
         }
         let now = self.0.losses();
         let told = {
-            let mut places = self.0.places();
-            match places.get_mut(name) {
+            let mut states = self.0.states();
+            match states.get_mut(name) {
                 Some(QueueState::Known {
                     age,
                     losses,
@@ -334,10 +334,10 @@ impl<M: Make> DelayQueues<M> {
         });
     }
 
-    /// As [`matures`](Self::matures), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
+    /// As [`durable_after`](Self::durable_after), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
     /// was safe when it was sent.
     pub(crate) async fn told_by_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
-        let is_young = || self.matures(name).filter(|safe| *safe > sent);
+        let is_young = || self.durable_after(name).filter(|safe| *safe > sent);
         let safe = is_young()?;
         let Some(mut answer) = self.0.asked(name) else {
             return Some(safe);
@@ -411,7 +411,7 @@ impl<M: Make> DelayQueues<M> {
             .as_ref()
             .and_then(|ms| ms.as_str().parse().ok());
         let wanted = expiration.map_or(delay, Duration::from_millis);
-        let Some(there_is) = self.substitute(&routing_key, wanted) else {
+        let Some(there_is) = self.fallback(&routing_key, wanted) else {
             return (routing_key, properties);
         };
         let name = waiting_queue(&self.0.queue, there_is);
@@ -429,10 +429,10 @@ impl<M: Make> DelayQueues<M> {
     }
 
     /// The delay of the queue that replaces `name`; `None` if `name` can be used.
-    fn substitute(&self, name: &str, wanted: Duration) -> Option<Duration> {
+    fn fallback(&self, name: &str, wanted: Duration) -> Option<Duration> {
         let worth_a_try = {
-            let places = self.0.places();
-            let refusal = match places.get(name)? {
+            let states = self.0.states();
+            let refusal = match states.get(name)? {
                 QueueState::Refused(refusal) => refusal,
                 QueueState::Making {
                     before: Some(refusal),
@@ -445,7 +445,7 @@ impl<M: Make> DelayQueues<M> {
             }
             refusal.until <= Instant::now()
         };
-        let there_is = substitute(wanted, &self.0.known_delays())?;
+        let there_is = fallback(wanted, &self.0.known_delays())?;
         if worth_a_try {
             // Somebody may have created it since. Nobody waits for the answer; it helps the next message.
             let (waits, name) = (Self(Arc::clone(&self.0)), name.to_owned());
@@ -471,8 +471,8 @@ impl<M: Make> Inner<M> {
         if let Some(safe_from) = self.known(name) {
             return QueueAnswer::Known(safe_from);
         }
-        let mut places = self.places();
-        match places.get(name) {
+        let mut states = self.states();
+        match states.get(name) {
             // Without a sender the task that creates it is gone, and would never answer.
             Some(QueueState::Making { answer, .. }) if answer.has_changed().is_ok() => {
                 return QueueAnswer::Making(answer.clone());
@@ -482,7 +482,7 @@ impl<M: Make> Inner<M> {
             }
             _ => {}
         }
-        let before = match places.remove(name) {
+        let before = match states.remove(name) {
             Some(QueueState::Refused(refusal)) => Some(refusal),
             Some(QueueState::Making { before, .. }) => before,
             Some(QueueState::Known { .. }) | None => None,
@@ -492,7 +492,7 @@ impl<M: Make> Inner<M> {
             answer: answer.clone(),
             before,
         };
-        places.insert(name.to_owned(), making);
+        states.insert(name.to_owned(), making);
         QueueAnswer::Begin(answer, told)
     }
 
@@ -503,8 +503,8 @@ impl<M: Make> Inner<M> {
         drop(permit);
         let is_new = matches!(made, Ok(true));
         let answer = {
-            let mut places = self.places();
-            let before = match places.remove(name) {
+            let mut states = self.states();
+            let before = match states.remove(name) {
                 Some(QueueState::Making { before, .. }) => before,
                 _ => None,
             };
@@ -517,14 +517,14 @@ impl<M: Make> Inner<M> {
                         look: if is_new { MarkerLookup::Answered } else { MarkerLookup::Open },
                         is_to_be_marked: false,
                     };
-                    places.insert(name.to_owned(), known);
+                    states.insert(name.to_owned(), known);
                     Ok(age.safe_from())
                 }
                 Err(error) => {
                     let answer = Err(error.duplicate());
-                    let refusal = QueueError::after(before, error, self.patience);
+                    let refusal = QueueError::after(before, error, self.backoff);
                     if refusal.until > Instant::now() {
-                        places.insert(name.to_owned(), QueueState::Refused(refusal));
+                        states.insert(name.to_owned(), QueueState::Refused(refusal));
                     }
                     answer
                 }
@@ -584,7 +584,7 @@ impl<M: Make> Inner<M> {
 
     /// The answer of a look that is under way.
     fn asked(&self, name: &str) -> Option<watch::Receiver<bool>> {
-        match self.places().get(name) {
+        match self.states().get(name) {
             Some(QueueState::Known {
                 look: MarkerLookup::Asked(answer),
                 ..
@@ -602,7 +602,7 @@ impl<M: Make> Inner<M> {
         // Since then the queue may have been found once more, which may be another one.
         if let Some(QueueState::Known {
             age, losses, look, ..
-        }) = self.places().get_mut(name)
+        }) = self.states().get_mut(name)
             && matches!(look, MarkerLookup::Asked(answer) if answer.same_channel(&told.subscribe()))
         {
             *look = MarkerLookup::Answered;
@@ -616,7 +616,7 @@ impl<M: Make> Inner<M> {
     fn to_be_marked(&self) -> Vec<String> {
         let (now, unmarked) = (self.losses(), lock(&self.unmarked));
         let mut names = Vec::new();
-        for (name, place) in self.places().iter_mut() {
+        for (name, place) in self.states().iter_mut() {
             if let QueueState::Known {
                 losses,
                 is_to_be_marked,
@@ -658,10 +658,10 @@ impl<M: Make> Inner<M> {
     /// Marks those of these queues that are old, and not known to be marked.
     async fn mark(&self, names: Vec<String>) {
         let old: Vec<String> = {
-            let (now, unmarked, places) = (self.losses(), lock(&self.unmarked), self.places());
+            let (now, unmarked, states) = (self.losses(), lock(&self.unmarked), self.states());
             let is_old = |name: &String| {
                 matches!(
-                    places.get(name),
+                    states.get(name),
                     Some(QueueState::Known { age, losses, .. })
                         if *losses == now && age.may_be_marked(Instant::now())
                 )
@@ -683,7 +683,7 @@ impl<M: Make> Inner<M> {
 
     fn age(&self, name: &str) -> Option<QueueAge<Instant>> {
         let now = self.losses();
-        match self.places().get(name) {
+        match self.states().get(name) {
             Some(QueueState::Known { age, losses, .. }) if *losses == now => Some(*age),
             _ => None,
         }
@@ -692,7 +692,7 @@ impl<M: Make> Inner<M> {
     /// The delays of the waiting queues that are known to exist.
     fn known_delays(&self) -> BTreeSet<Duration> {
         let now = self.losses();
-        self.places()
+        self.states()
             .iter()
             .filter(|(_, place)| matches!(place, QueueState::Known { losses, .. } if *losses == now))
             .filter_map(|(name, _)| waits_for(&self.queue, name))
@@ -703,8 +703,8 @@ impl<M: Make> Inner<M> {
         self.losses.load(Ordering::Acquire)
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<String, QueueState>> {
-        lock(&self.places)
+    fn states(&self) -> MutexGuard<'_, HashMap<String, QueueState>> {
+        lock(&self.states)
     }
 }
 

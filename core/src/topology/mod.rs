@@ -31,7 +31,7 @@ mod work_queue;
 
 pub use apply::{Finding, Status};
 pub(crate) use apply::{Mode, apply, apply_some};
-pub(crate) use conflicting_arguments::lacked;
+pub(crate) use conflicting_arguments::missing_argument;
 pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]

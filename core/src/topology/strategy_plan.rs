@@ -96,12 +96,12 @@ impl Route {
     }
 
     /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
-    pub(crate) fn ladder(queue: &str, delay: Duration) -> Self {
-        let rung = delay_step(delay);
+    pub(crate) fn delay_steps(queue: &str, delay: Duration) -> Self {
+        let step = delay_step(delay);
         Self::Copy {
             exchange: String::new(),
-            routing_key: plan::waiting_queue(queue, rung),
-            expiration: (rung != delay)
+            routing_key: plan::waiting_queue(queue, step),
+            expiration: (step != delay)
                 .then(|| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
             delay_header: None,
             mandatory: true,

@@ -301,11 +301,11 @@ pub(crate) async fn set_aside(
         looked = match reach {
             ScanRange::Near(most) if mover.moved.causes.is_empty() => {
                 let few = most.min(FEW);
-                let singly = ScanRange::Singly {
+                let one_by_one = ScanRange::Singly {
                     in_order: few,
                     blocked: few,
                 };
-                mover.look(from, singly).await
+                mover.look(from, one_by_one).await
             }
             _ => Ok(()),
         };

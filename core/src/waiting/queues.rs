@@ -62,32 +62,32 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a majority of a queue's nodes is away, or the node of a classic queue; [`ErrorKind::AccessRefused`]
     /// without any permission on the queues; [`ErrorKind::TooLarge`] for a name longer than 255 bytes; and those of a lost connection.
-    pub async fn rungs(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<WaitingQueue>> {
+    pub async fn queues(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<WaitingQueue>> {
         self.client.same_process()?;
         let delays: Vec<_> = delays(policies).into_iter().collect();
-        let census = ReadyCounter::new(self.client.addresses());
-        let rungs = self.rungs_of(&census, &delays).await;
-        census.close().await;
-        rungs
+        let counter = ReadyCounter::new(self.client.addresses());
+        let queues = self.count_queues(&counter, &delays).await;
+        counter.close().await;
+        queues
     }
 
     /// Asks for the queues of these delays, on as many connections as it takes: each missing queue uses up a channel number for good.
-    async fn rungs_of(&self, census: &ReadyCounter, delays: &[Duration]) -> Result<Vec<WaitingQueue>> {
-        let (mut rungs, mut left) = (Vec::new(), delays);
+    async fn count_queues(&self, counter: &ReadyCounter, delays: &[Duration]) -> Result<Vec<WaitingQueue>> {
+        let (mut queues, mut left) = (Vec::new(), delays);
         while !left.is_empty() {
             let connection = Connection::open(self.client.addresses(), "waiting").await?;
             let most = (connection.channels() / CHANNELS).max(1);
             let (these, others) = left.split_at(most.min(left.len()));
             let answers = stream::iter(these.to_vec())
-                .map(|delay| rung_of(census, &connection, &self.queue, delay))
+                .map(|delay| count_waiting_queue(counter, &connection, &self.queue, delay))
                 .buffered(AT_A_TIME)
-                .try_filter_map(|rung| async { Ok(rung.map(|(rung, _)| rung)) });
+                .try_filter_map(|waiting_queue| async { Ok(waiting_queue.map(|(waiting_queue, _)| waiting_queue)) });
             let found: Result<Vec<_>> = answers.try_collect().await;
             connection.close().await;
-            rungs.extend(found?);
+            queues.extend(found?);
             left = others;
         }
-        Ok(rungs)
+        Ok(queues)
     }
 
     /// Deletes a waiting queue that is no longer needed (AMQP `queue.delete`). It is kept while it has messages, while somebody looks at
@@ -104,30 +104,30 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a quorum queue cannot be checked because a majority of its nodes is away. [`ErrorKind::AccessRefused`]
     /// without permission to configure the queue, or to read one that looks empty. Those of a lost connection.
-    pub async fn sweep(&self, rung: &WaitingQueue, seen_empty: bool) -> Result<DeleteResult> {
+    pub async fn delete_unused(&self, waiting_queue: &WaitingQueue, seen_empty: bool) -> Result<DeleteResult> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
-        let census = ReadyCounter::new(self.client.addresses());
-        let swept = self.sweep_on(&census, &connection, rung, seen_empty).await;
-        census.close().await;
+        let counter = ReadyCounter::new(self.client.addresses());
+        let result = self.delete_unused_on(&counter, &connection, waiting_queue, seen_empty).await;
+        counter.close().await;
         connection.close().await;
-        swept
+        result
     }
 
-    async fn sweep_on(
+    async fn delete_unused_on(
         &self,
-        census: &ReadyCounter,
+        counter: &ReadyCounter,
         connection: &Connection,
-        rung: &WaitingQueue,
+        waiting_queue: &WaitingQueue,
         seen_empty: bool,
     ) -> Result<DeleteResult> {
-        let is_classic = is_classic(connection, &rung.name).await?;
+        let is_classic = is_classic(connection, &waiting_queue.name).await?;
         if !is_classic && !seen_empty {
             return Ok(DeleteResult::Uncertain);
         }
         for is_last in [false, true] {
             // The work queue last: from here until the deletion a consumer could start.
-            let Some((found, doubt)) = rung_of(census, connection, &self.queue, rung.delay).await?
+            let Some((found, doubt)) = count_waiting_queue(counter, connection, &self.queue, waiting_queue.delay).await?
             else {
                 return Ok(DeleteResult::Deleted);
             };
@@ -138,7 +138,7 @@ impl Waiting {
             if found.messages > 0 || found.consumers > 0 {
                 return Ok(DeleteResult::InUse);
             }
-            if self.consumers(census, connection).await? > 0 {
+            if self.consumers(counter, connection).await? > 0 {
                 return Ok(DeleteResult::Consumed);
             }
             if !is_last {
@@ -152,8 +152,8 @@ impl Waiting {
             ..QueueDeleteOptions::default()
         };
         let channel = connection.channel().await?;
-        let deleted = channel.lapin().queue_delete(name(&rung.name)?, options);
-        match ask(Operation::Declaring(&rung.name), deleted).await {
+        let deleted = channel.lapin().queue_delete(name(&waiting_queue.name)?, options);
+        match ask(Operation::Declaring(&waiting_queue.name), deleted).await {
             Ok(0) => Ok(DeleteResult::Deleted),
             Ok(lost) => Ok(DeleteResult::DeletedWith(lost)),
             Err(error) if is_in_use(&error.to_string()) => Ok(DeleteResult::InUse),
@@ -162,8 +162,8 @@ impl Waiting {
     }
 
     /// How many consumers the work queue has; 0 if it is gone.
-    async fn consumers(&self, census: &ReadyCounter, connection: &Connection) -> Result<u32> {
-        match census.of(connection, &name(&self.queue)?).await {
+    async fn consumers(&self, counter: &ReadyCounter, connection: &Connection) -> Result<u32> {
+        match counter.of(connection, &name(&self.queue)?).await {
             Ok(count) => Ok(count.read()?.consumer_count()),
             Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(0),
             Err(error) => Err(error),
@@ -184,30 +184,30 @@ fn delays(policies: impl IntoIterator<Item = Policy>) -> BTreeSet<Duration> {
         .collect();
     let mut delay = MILLISECOND;
     while delay < MAX_DELAY {
-        let rung = delay_step(delay);
-        delays.insert(rung);
-        delay = rung + MILLISECOND;
+        let waiting_queue = delay_step(delay);
+        delays.insert(waiting_queue);
+        delay = waiting_queue + MILLISECOND;
     }
     delays
 }
 
 /// A waiting queue, if it exists, and why it could not be shown to be empty.
-async fn rung_of(
-    census: &ReadyCounter,
+async fn count_waiting_queue(
+    counter: &ReadyCounter,
     connection: &Connection,
     queue: &str,
     delay: Duration,
 ) -> Result<Option<(WaitingQueue, Option<Error>)>> {
-    let rung = waiting_queue(queue, delay);
-    match open_waiting_queue::count(census, connection, &name(&rung)?).await {
+    let waiting_queue = waiting_queue(queue, delay);
+    match open_waiting_queue::count(counter, connection, &name(&waiting_queue)?).await {
         Ok(QueueCount { found, doubt }) => {
-            let rung = WaitingQueue {
-                name: rung,
+            let waiting_queue = WaitingQueue {
+                name: waiting_queue,
                 delay,
                 messages: found.message_count(),
                 consumers: found.consumer_count(),
             };
-            Ok(Some((rung, doubt)))
+            Ok(Some((waiting_queue, doubt)))
         }
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
         Err(error) => Err(error),

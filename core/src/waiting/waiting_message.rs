@@ -51,8 +51,8 @@ impl WaitingMessage {
         Message(Arc::clone(&self.received))
     }
 
-    /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `rung`.
-    pub(super) fn read(queue: &Arc<str>, rung: Duration, walk: u64, delivery: Delivery) -> Self {
+    /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `queue_delay`.
+    pub(super) fn read(queue: &Arc<str>, queue_delay: Duration, walk: u64, delivery: Delivery) -> Self {
         let tag = delivery.delivery_tag;
         let redelivered = delivery.redelivered;
         let record = Record::read(
@@ -70,7 +70,7 @@ impl WaitingMessage {
         let own = own
             .and_then(|ms| ms.as_str().parse().ok())
             .map(Duration::from_millis);
-        let delay = own.map_or(rung, |own| own.min(rung));
+        let delay = own.map_or(queue_delay, |own| own.min(queue_delay));
         let text = |name| headers::string(table, name).unwrap_or_default();
         let looks = redelivered
             .then(|| {
@@ -79,7 +79,7 @@ impl WaitingMessage {
                     .flatten()
             })
             .flatten();
-        let mut waiter = Self {
+        let mut waiting_message = Self {
             tag,
             mark,
             delay,
@@ -101,7 +101,7 @@ impl WaitingMessage {
         if state.exchange.is_none() {
             (state.exchange, state.routing_key) = origin(table, queue);
         }
-        waiter.received = Arc::new(Received {
+        waiting_message.received = Arc::new(Received {
             queue: Arc::clone(queue),
             body: received.body.clone(),
             properties: without_its_wait(&received.properties),
@@ -111,7 +111,7 @@ impl WaitingMessage {
             state,
             mended: None,
         });
-        waiter
+        waiting_message
     }
 }
 

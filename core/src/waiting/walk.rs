@@ -18,7 +18,7 @@ use crate::{
     topology::parking_queue,
 };
 
-/// A walk through a waiting queue. [`Waiting::look`] starts it; [`close`](Self::close) ends it, and so does dropping it.
+/// A walk through a waiting queue. [`Waiting::walk_queue`] starts it; [`close`](Self::close) ends it, and so does dropping it.
 ///
 /// The messages it has shown do not return to the work queue until it ends. Then they are back in the waiting queue, in order and with
 /// their times unchanged; those that are due leave at once.
@@ -29,9 +29,9 @@ use crate::{
 pub struct WaitingWalk {
     client: Client,
     queue: Arc<str>,
-    rung: WaitingQueue,
+    waiting_queue: WaitingQueue,
     connection: Connection,
-    supply: Source,
+    source: Source,
     held: BTreeSet<u64>,
     walk: u64,
     uncounted: bool,
@@ -59,14 +59,14 @@ impl Waiting {
     /// - those of a lost connection
     ///
     /// Then no message was held.
-    pub async fn look(&self, rung: &WaitingQueue) -> Result<WaitingWalk> {
+    pub async fn walk_queue(&self, waiting_queue: &WaitingQueue) -> Result<WaitingWalk> {
         self.client.same_process()?;
-        let entry = open_waiting_queue::open(self.client.addresses(), &rung.name).await?;
+        let entry = open_waiting_queue::open(self.client.addresses(), &waiting_queue.name).await?;
         let can = entry.connection.server().capabilities();
         Ok(WaitingWalk {
             client: self.client.clone(),
             queue: Arc::from(self.queue.as_str()),
-            rung: rung.clone(),
+            waiting_queue: waiting_queue.clone(),
             held: BTreeSet::new(),
             walk: fastrand::u64(..),
             uncounted: can.nack_is_uncounted,
@@ -75,7 +75,7 @@ impl Waiting {
             classic: entry.classic,
             others: entry.others,
             connection: entry.connection,
-            supply: entry.supply,
+            source: entry.source,
         })
     }
 }
@@ -84,7 +84,7 @@ impl WaitingWalk {
     /// How many messages were ready when the walk began and were not shown yet.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.supply.left()
+        self.source.left()
     }
 
     /// How many other consumers the waiting queue had when the look began or when it came to its end, whichever is more. This look does not
@@ -100,26 +100,26 @@ impl WaitingWalk {
     /// Those of a lost connection: everything held is back in the queue.
     pub async fn next(&mut self) -> Result<Option<WaitingMessage>> {
         loop {
-            let expected = self.supply.expect().await;
+            let expected = self.source.expect().await;
             if !expected.map_err(|error| self.cut(error))? {
-                let others = self.supply.others(self.others, self.classic).await;
+                let others = self.source.others(self.others, self.classic).await;
                 self.others = others.map_err(|error| self.cut(error))?;
                 return Ok(None);
             }
-            let Some(delivery) = self.supply.next() else {
+            let Some(delivery) = self.source.next() else {
                 return Ok(None);
             };
-            self.supply.has_come(DeliverySource::Elsewhere);
+            self.source.has_come(DeliverySource::Elsewhere);
             self.held.insert(delivery.delivery_tag);
-            if self.supply.mended(delivery.delivery_tag).is_some() {
+            if self.source.mended(delivery.delivery_tag).is_some() {
                 self.skipped += 1;
                 continue;
             }
-            let mut waiter = WaitingMessage::read(&self.queue, self.rung.delay, self.walk, delivery);
+            let mut waiting_message = WaitingMessage::read(&self.queue, self.waiting_queue.delay, self.walk, delivery);
             if !self.counted {
-                waiter.looks = 0;
+                waiting_message.looks = 0;
             }
-            return Ok(Some(waiter));
+            return Ok(Some(waiting_message));
         }
     }
 
@@ -138,8 +138,8 @@ impl WaitingWalk {
     /// [`ErrorKind::QueueNotFound`] or [`ErrorKind::Unroutable`] if the work queue is missing, [`ErrorKind::TooLarge`] for headers that do
     /// not fit a complete copy, and those of publishing: the message waits as before. [`ErrorKind::ConnectionLost`]: the message waits as
     /// before, and may also be in the work queue. The same is true if the process is killed, or the future dropped.
-    pub async fn flush(&mut self, waiters: &[WaitingMessage]) -> Vec<Result<()>> {
-        self.send(waiters, MoveKind::Flush).await
+    pub async fn flush(&mut self, waiting_messages: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiting_messages, MoveKind::Flush).await
     }
 
     /// Parks messages that wait. A copy of each is parked as `requested`, with its record; after the confirm, the waiting one is
@@ -149,8 +149,8 @@ impl WaitingWalk {
     /// # Errors
     /// Those of [`flush`](Self::flush). The parking queue is created if it is missing. If it was deleted after this client had used it, the
     /// first call finds that out: [`ErrorKind::Unroutable`], and the message waits as before.
-    pub async fn cancel(&mut self, waiters: &[WaitingMessage]) -> Vec<Result<()>> {
-        self.send(waiters, MoveKind::Cancel).await
+    pub async fn cancel(&mut self, waiting_messages: &[WaitingMessage]) -> Vec<Result<()>> {
+        self.send(waiting_messages, MoveKind::Cancel).await
     }
 
     /// Ends the walk. Messages that were not moved are back in their places, or in the work queue if they are due.
@@ -158,27 +158,27 @@ impl WaitingWalk {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the broker took back what was held: the messages moved last may exist twice.
     pub async fn close(mut self) -> Result<()> {
-        let ahead = self.supply.end().await;
-        let mut checked = self.supply.check_what_was_settled().await;
+        let ahead = self.source.end().await;
+        let mut checked = self.source.check_what_was_settled().await;
         match ahead {
             Ok(ahead) => {
                 self.held
                     .extend(ahead.iter().map(|delivery| delivery.delivery_tag));
                 // RabbitMQ 4.3 counts a closed channel, but not a nack.
                 if let Some(last) = self.held.last().copied().filter(|_| self.uncounted) {
-                    self.supply.give_back_uncounted(last).await?;
+                    self.source.give_back_uncounted(last).await?;
                 }
             }
             Err(error) => checked = checked.and(Err(error)),
         }
         let checked = checked.map_err(|error| self.cut(error));
-        self.supply.leave().await;
+        self.source.leave().await;
         self.connection.close().await;
         checked
     }
 
-    async fn send(&mut self, waiters: &[WaitingMessage], deed: MoveKind) -> Vec<Result<()>> {
-        let to = match deed {
+    async fn send(&mut self, waiting_messages: &[WaitingMessage], move_kind: MoveKind) -> Vec<Result<()>> {
+        let to = match move_kind {
             MoveKind::Flush => self.queue.to_string(),
             MoveKind::Cancel => parking_queue(&self.queue),
         };
@@ -186,19 +186,19 @@ impl WaitingWalk {
         let waits = self.client.waits(&self.queue);
         let safe = match waits.ensure(to).await {
             Ok(safe) => safe,
-            Err(error) => return waiters.iter().map(|_| Err(error.duplicate())).collect(),
+            Err(error) => return waiting_messages.iter().map(|_| Err(error.duplicate())).collect(),
         };
         let origin = Origin::default();
-        let sent: Vec<_> = waiters
+        let sent: Vec<_> = waiting_messages
             .iter()
-            .map(|waiter| {
-                if !self.held.contains(&waiter.tag) {
+            .map(|waiting_message| {
+                if !self.held.contains(&waiting_message.tag) {
                     return Err(Error::new(
                         ErrorKind::InvalidOption,
                         "this message was moved already, or belongs to another walk",
                     ));
                 }
-                let received = &waiter.received;
+                let received = &waiting_message.received;
                 let stamp = CopyHeaders {
                     origin: &origin,
                     properties: &received.properties,
@@ -208,7 +208,7 @@ impl WaitingWalk {
                     now: now(),
                     budget: self.client.header_room(),
                 };
-                let properties = match deed {
+                let properties = match move_kind {
                     MoveKind::Flush => stamp.released(),
                     MoveKind::Cancel => stamp.cancelled(),
                 };
@@ -217,9 +217,9 @@ impl WaitingWalk {
             })
             .collect();
         let mut results = Vec::with_capacity(sent.len());
-        for (waiter, sent) in waiters.iter().zip(sent) {
+        for (waiting_message, sent) in waiting_messages.iter().zip(sent) {
             let result = match sent {
-                Ok(sent) => self.settle(waiter.tag, sent, safe).await,
+                Ok(sent) => self.settle(waiting_message.tag, sent, safe).await,
                 Err(error) => Err(error),
             };
             if matches!(&result, Err(error) if error.kind() == ErrorKind::Unroutable) {
@@ -236,7 +236,7 @@ impl WaitingWalk {
         sleep_until(safe).await;
         // First, because the caller may drop its future when the acknowledgement is on its way.
         self.held.remove(&tag);
-        let settled = self.supply.settle(tag).await;
+        let settled = self.source.settle(tag).await;
         settled.map_err(|error| self.cut(error))
     }
 
@@ -248,7 +248,7 @@ impl WaitingWalk {
         let message = format!(
             "the broker ended the look at `{}`: the connection is gone, the queue was deleted, or messages were held for longer than its \
              `consumer_timeout`; messages not yet moved still wait, and the last ones that were may be delivered twice",
-            terminal_escape::line(&self.rung.name)
+            terminal_escape::line(&self.waiting_queue.name)
         );
         Error::new(ErrorKind::ConnectionLost, message).with_source(error)
     }
@@ -257,7 +257,7 @@ impl WaitingWalk {
 impl std::fmt::Debug for WaitingWalk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitingWalk")
-            .field("rung", &self.rung)
+            .field("rung", &self.waiting_queue)
             .field("held", &self.held.len())
             .finish_non_exhaustive()
     }

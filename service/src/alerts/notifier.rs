@@ -161,7 +161,7 @@ impl Intake {
                             .consumer(queue.as_str())
                             .prefetch(1)
                             // A copy would come behind later reports of its replica, and be taken for one that comes twice.
-                            .put_back_whole(true)
+                            .requeue_unchanged(true)
                             .wait(false)
                             .on_event(move |event| {
                                 if matches!(event, Event::Disconnected { .. }) {

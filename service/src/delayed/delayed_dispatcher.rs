@@ -251,7 +251,7 @@ impl Courier {
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
                 // A copy would come by another exchange.
-                let consumer = consumer.put_back_whole(true).sets_aside(true).wait(false);
+                let consumer = consumer.requeue_unchanged(true).create_unreadable_queue(true).wait(false);
                 let consumer = consumer.on_event(move |event| {
                     if let Event::Disconnected { .. } = event {
                         lost.send_modify(|lost| *lost += 1);

@@ -88,7 +88,7 @@ impl AttemptContext<'_> {
             properties: Arc::new(self.stamp().handed_over(queue, handover, crashes, failure)),
             mandatory: true,
         };
-        copying(copy, event, purpose)
+        pending_copy(copy, event, purpose)
     }
 
     fn retried(&self, outcome: &Outcome, draw: u64) -> NextAction {
@@ -156,12 +156,12 @@ impl AttemptContext<'_> {
                 }
                 let deferral = state.deferrals.saturating_add(1);
                 if deferral <= self.options.limits.deferrals {
-                    let copying = self.to_its_own_queue(
+                    let pending_copy = self.to_its_own_queue(
                         self.stamp().deferral(deferral, None),
                         self.deferred(*delay),
                         Purpose::Deferral,
                     );
-                    return NextAction::Later((*delay).min(LONGEST_HOLD), Box::new(copying));
+                    return NextAction::Later((*delay).min(LONGEST_HOLD), Box::new(pending_copy));
                 }
                 self.deferred_too_often()
             }
@@ -198,7 +198,7 @@ impl AttemptContext<'_> {
             properties: Arc::new(self.stamp().parked(reason, failure)),
             mandatory: true,
         };
-        copying(copy, event, Purpose::Next)
+        pending_copy(copy, event, Purpose::Next)
     }
 
     /// Sends a message that never ran through a short wait, with this count of crashes.
@@ -233,7 +233,7 @@ impl AttemptContext<'_> {
                     properties: Arc::new(self.stamp().detour(crashes, expiration)),
                     mandatory,
                 };
-                copying(copy, event, Purpose::Detour)
+                pending_copy(copy, event, Purpose::Detour)
             }
             Route::DeadLetter | Route::Requeue => NextAction::Return(Return::Unstarted, event),
         }
@@ -288,7 +288,7 @@ impl AttemptContext<'_> {
         let queue = &self.options.queue;
         let route = self.options.strategy.scheme().route(queue, wait);
         let route = match (route, wait) {
-            (Route::Requeue, Wait::Policy(delay)) if self.copies => Route::ladder(queue, delay),
+            (Route::Requeue, Wait::Policy(delay)) if self.copies => Route::delay_steps(queue, delay),
             (route, _) => route,
         };
         match route {
@@ -309,7 +309,7 @@ impl AttemptContext<'_> {
                     properties: Arc::new(properties),
                     mandatory,
                 };
-                copying(copy, event, Purpose::Next)
+                pending_copy(copy, event, Purpose::Next)
             }
             Route::DeadLetter => NextAction::Return(Return::DeadLetter, event),
             Route::Requeue => NextAction::Return(Return::Requeue, event),
@@ -348,7 +348,7 @@ impl AttemptContext<'_> {
     }
 }
 
-fn copying(copy: Copy, event: Event, purpose: Purpose) -> NextAction {
+fn pending_copy(copy: Copy, event: Event, purpose: Purpose) -> NextAction {
     NextAction::Copy(Box::new(PendingCopy::new(copy, event, purpose)))
 }
 

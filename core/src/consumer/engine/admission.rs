@@ -29,7 +29,7 @@ impl Engine {
         now: Now,
         out: &mut Commands,
     ) {
-        self.intake.delivered(consumer);
+        self.prefetch_control.delivered(consumer);
         if let Some(channel) = &mut self.channel {
             channel.acks.delivered(arrival.tag);
         }
@@ -68,7 +68,7 @@ impl Engine {
             self.tell(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
         } else if self.drain.is_some()
-            || self.pausing.is_pausing() && !self.begins_anew(&received.state)
+            || self.circuit_breaker.is_pausing() && !self.begins_anew(&received.state)
         {
             self.keep(token, now);
         } else {
@@ -107,7 +107,7 @@ impl Engine {
     /// Keeps a message that may not run now. The message of a narrow consumer stays, so that no more come; what a wide consumer still
     /// brings is requeued.
     pub(super) fn keep(&mut self, token: Token, now: Now) {
-        if self.drain.is_none() && self.intake.is_narrow() {
+        if self.drain.is_none() && self.prefetch_control.is_narrow() {
             self.spare(token, now);
         } else {
             self.give_back_soon(token);
@@ -122,7 +122,7 @@ impl Engine {
         };
         if !entry.is_spare() {
             entry.phase = Phase::Held(HoldReason::Spare);
-            self.agenda.add(
+            self.timers.add(
                 now.at + self.consumer_timeout.longest(),
                 token,
                 TimerTask::HoldNoLonger,
@@ -161,8 +161,8 @@ impl Engine {
                 self.spare(token, now);
             }
             Admission::Run => {
-                self.singly = self.singly.saturating_sub(1);
-                if !self.pausing.is_probing() {
+                self.one_by_one = self.one_by_one.saturating_sub(1);
+                if !self.circuit_breaker.is_probing() {
                     // Among many suspects, one that is none says little about the next.
                     self.cautious = self.suspicion > 0;
                     self.suspicion = self.suspicion.saturating_sub(1);
@@ -175,7 +175,7 @@ impl Engine {
             }
             Admission::RunAlone
                 if self.suspect.is_some()
-                    && self.intake.is_narrow()
+                    && self.prefetch_control.is_narrow()
                     && !self.was_blamed_enough(crashes) =>
             {
                 self.keep(token, now);
@@ -189,9 +189,9 @@ impl Engine {
                 } else {
                     Detour::Longer
                 };
-                let consequence = self.case(&received, now).detour(crashes, how);
+                let next_action = self.case(&received, now).detour(crashes, how);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
             Admission::Detour { .. }
                 if !received.state.uncounted_crash && mutants::has(Mutant::SpendsTheLimit) =>
@@ -199,18 +199,18 @@ impl Engine {
                 self.hand_out(token, out);
             }
             Admission::Detour { crashes } => {
-                let consequence = self.case(&received, now).detour(crashes, Detour::Shortest);
+                let next_action = self.case(&received, now).detour(crashes, Detour::Shortest);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
             Admission::Park(reason) => {
                 let failure =
                     Failure::new(format!("it came back without an answer {crashes} times"));
                 let case = self.case(&received, now);
-                let consequence = case.park(reason, &failure);
-                case.say(&failure, &consequence);
+                let next_action = case.park(reason, &failure);
+                case.say(&failure, &next_action);
                 self.settle_before_suspect(token);
-                self.follow(token, consequence, now, out);
+                self.follow(token, next_action, now, out);
             }
         }
     }
@@ -226,7 +226,7 @@ impl Engine {
         if !received.redelivered || !self.early.expects() {
             return false;
         }
-        let (mark, retries) = (self.memory.likeness(received), received.state.retries);
+        let (mark, retries) = (self.memory.redelivery_hash(received), received.state.retries);
         let Some(left) = self.early.left(mark, retries, now.at) else {
             return false;
         };
@@ -238,9 +238,9 @@ impl Engine {
                  `retryrmq doctor` names it, RQ123). It waits as a copy, and so do all that fail until the consumer reconnects"
             );
         }
-        let consequence = self.case(received, now).wait_on(left);
+        let next_action = self.case(received, now).wait_on(left);
         self.settle_before_suspect(token);
-        self.follow(token, consequence, now, out);
+        self.follow(token, next_action, now, out);
         true
     }
 
@@ -259,7 +259,7 @@ impl Engine {
         let returns = counted.flatten().filter(|_| received.redelivered);
         let next = returns.unwrap_or(0).saturating_add(1);
         let delay = self.options.rules.otherwise.delay(next, 0);
-        let mark = self.memory.likeness(&received);
+        let mark = self.memory.redelivery_hash(&received);
         let retries = received.state.retries;
         self.early.requeued(mark, retries, delay, now.at);
     }
@@ -280,12 +280,12 @@ impl Engine {
     }
 
     pub(super) fn hand_out(&mut self, token: Token, out: &mut Commands) {
-        let alone = self.takes_singly() || self.intake.stays_narrow();
+        let alone = self.takes_one_by_one() || self.prefetch_control.stays_narrow();
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
             let in_time = entry.since + self.consumer_timeout.longest();
             self.unstarted_look.get_or_insert(in_time);
-            self.pausing.began(token);
+            self.circuit_breaker.began(token);
             let message = Message(Arc::clone(&entry.received));
             out.deliveries.push(Delivery {
                 token,
@@ -297,7 +297,7 @@ impl Engine {
 
     /// Gives kept messages their turn: as the next suspect, as the probe, or as one of many.
     pub(super) fn readmit(&mut self, now: Now, out: &mut Commands) {
-        if self.suspect.is_some() || self.pausing.is_pausing() || self.drain.is_some() {
+        if self.suspect.is_some() || self.circuit_breaker.is_pausing() || self.drain.is_some() {
             return;
         }
         for token in std::mem::take(&mut self.spares) {

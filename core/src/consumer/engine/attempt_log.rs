@@ -149,8 +149,8 @@ impl fmt::Display for AttemptLogLine<'_> {
 
 impl AttemptContext<'_> {
     /// Logs what failed and what follows.
-    pub(super) fn say(&self, failure: &Failure, consequence: &NextAction) {
-        let (follows, error) = match consequence.event() {
+    pub(super) fn say(&self, failure: &Failure, next_action: &NextAction) {
+        let (follows, error) = match next_action.event() {
             Some(Event::Retried { delay, error, .. }) => (NextStep::Retried(*delay), error),
             Some(Event::HandedOver { error, .. }) => (NextStep::HandedOver, error),
             Some(Event::Parked { reason, error, .. }) if self.options.park => {

@@ -53,12 +53,12 @@ impl Engine {
         }
         let draw = self.draws.u64(..);
         let case = self.case(&received, now);
-        let consequence = case.after(outcome, draw);
+        let next_action = case.after(outcome, draw);
         case.say(
             outcome.failure().unwrap_or(&Failure::default()),
-            &consequence,
+            &next_action,
         );
-        self.follow(token, consequence, now, out);
+        self.follow(token, next_action, now, out);
         if failed {
             self.note_attempt(token, true, now, out);
         }
@@ -101,35 +101,35 @@ impl Engine {
     pub(super) fn follow(
         &mut self,
         token: Token,
-        consequence: NextAction,
+        next_action: NextAction,
         now: Now,
         out: &mut Commands,
     ) {
-        match consequence {
+        match next_action {
             NextAction::Ack => self.release(token, now),
             NextAction::Drop(event) => {
                 self.tell(event, out);
                 self.release(token, now);
             }
-            NextAction::Copy(copying) => self.publish(token, copying, now, out),
+            NextAction::Copy(pending_copy) => self.publish(token, pending_copy, now, out),
             // During the drain nothing is held.
-            NextAction::Later(_, copying) if self.drain.is_some() => {
-                self.tell(copying.event.clone(), out);
-                self.publish(token, copying, now, out);
+            NextAction::Later(_, pending_copy) if self.drain.is_some() => {
+                self.tell(pending_copy.event.clone(), out);
+                self.publish(token, pending_copy, now, out);
             }
-            NextAction::Later(delay, copying) => {
-                self.tell(copying.event.clone(), out);
-                self.set_phase(token, Phase::Held(HoldReason::Deferred(copying)));
+            NextAction::Later(delay, pending_copy) => {
+                self.tell(pending_copy.event.clone(), out);
+                self.set_phase(token, Phase::Held(HoldReason::Deferred(pending_copy)));
                 // Not longer than the broker lets it be held.
                 let delay = delay.min(self.consumer_timeout.longest());
-                self.agenda.add(now.at + delay, token, TimerTask::Defer);
+                self.timers.add(now.at + delay, token, TimerTask::Defer);
             }
             // The broker makes the copy, and cannot be asked to wait until the copy is safe.
             NextAction::Return(Return::DeadLetter, event)
                 if now.at < self.safe_from && !mutants::has(Mutant::RejectsEarly) =>
             {
                 self.set_phase(token, Phase::Held(HoldReason::Rejecting(Box::new(event))));
-                self.agenda.add(self.safe_from, token, TimerTask::Reject);
+                self.timers.add(self.safe_from, token, TimerTask::Reject);
             }
             NextAction::Return(how, event) => {
                 if let Event::Rejected { error, .. } = &event
@@ -184,9 +184,9 @@ impl Engine {
     /// requeued.
     pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
         let quiet = if self.drain.is_some() {
-            self.intake.is_closed()
+            self.prefetch_control.is_closed()
         } else {
-            self.intake.is_narrow() || !self.pausing.is_pausing()
+            self.prefetch_control.is_narrow() || !self.circuit_breaker.is_pausing()
         };
         if self.returning.is_empty() || !quiet {
             return;
@@ -211,7 +211,7 @@ impl Engine {
             return;
         };
         let received = Arc::clone(&entry.received);
-        let copy = !self.options.put_back_whole
+        let copy = !self.options.requeue_unchanged
             && crate::retry::returns_as_copy(
                 &received.state,
                 &self.options.limits,
@@ -219,8 +219,8 @@ impl Engine {
                 self.nack_is_uncounted,
             );
         if copy {
-            let copying = self.case(&received, now).put_back();
-            self.publish(token, Box::new(copying), now, out);
+            let pending_copy = self.case(&received, now).put_back();
+            self.publish(token, Box::new(pending_copy), now, out);
         } else {
             self.give_back(token, Return::Unstarted, out);
         }

@@ -66,7 +66,7 @@ impl CircuitBreaker {
 impl Engine {
     #[cfg(test)]
     pub(super) fn is_pausing(&self) -> bool {
-        self.pausing.is_pausing()
+        self.circuit_breaker.is_pausing()
     }
 
     /// Records the end of an attempt.
@@ -77,17 +77,17 @@ impl Engine {
         now: Now,
         out: &mut Commands,
     ) {
-        let Some(budget) = &mut self.pausing.budget else {
+        let Some(budget) = &mut self.circuit_breaker.budget else {
             return;
         };
         let pause = budget.pause();
-        match self.pausing.stage {
-            BreakerState::Probing if !self.pausing.probes.contains(&token) => return,
+        match self.circuit_breaker.stage {
+            BreakerState::Probing if !self.circuit_breaker.probes.contains(&token) => return,
             BreakerState::Probing => {
                 budget.reset();
-                self.pausing.probes.clear();
+                self.circuit_breaker.probes.clear();
                 if !failed {
-                    (self.pausing.stage, self.cautious) = (BreakerState::Off, false);
+                    (self.circuit_breaker.stage, self.cautious) = (BreakerState::Off, false);
                     info!(queue = %self.name, "the probe succeeded; taking messages again");
                     let queue = self.queue();
                     self.tell(Event::Resumed { queue }, out);
@@ -99,7 +99,7 @@ impl Engine {
             BreakerState::Off => budget.reset(),
         }
         warn!(queue = %self.name, ?pause, "too many attempts fail; pausing");
-        self.pausing.stage = BreakerState::Until(now.at + pause);
+        self.circuit_breaker.stage = BreakerState::Until(now.at + pause);
         out.add(Command::Recall);
         let queue = self.queue();
         self.tell(
@@ -112,9 +112,9 @@ impl Engine {
     }
 
     pub(super) fn end_pause(&mut self, now: Now) {
-        if self.pausing.until().is_some_and(|until| now.at >= until) {
-            (self.pausing.stage, self.cautious) = (BreakerState::Probing, true);
-            self.pausing.probes.clear();
+        if self.circuit_breaker.until().is_some_and(|until| now.at >= until) {
+            (self.circuit_breaker.stage, self.cautious) = (BreakerState::Probing, true);
+            self.circuit_breaker.probes.clear();
         }
     }
 }

@@ -91,7 +91,7 @@ impl Engine {
 
     /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.intake.is_narrow() && !mutants::has(Mutant::HasCompany)
+        self.suspect.is_some() && self.prefetch_control.is_narrow() && !mutants::has(Mutant::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -133,7 +133,7 @@ impl Engine {
         };
         let token = suspect.token;
         let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
-        if self.pausing.is_pausing() && !runs {
+        if self.circuit_breaker.is_pausing() && !runs {
             self.suspect = None;
             self.keep(token, now);
             return;
@@ -141,7 +141,7 @@ impl Engine {
         match suspect.stage {
             SuspectStage::Waits { until } => {
                 let quiet =
-                    suspect.awaited == 0 && self.intake.is_narrow() && !self.intake.is_changing();
+                    suspect.awaited == 0 && self.prefetch_control.is_narrow() && !self.prefetch_control.is_changing();
                 if !quiet && now.at < until {
                     return;
                 }
@@ -180,7 +180,7 @@ impl Engine {
 
     /// Lets the suspect run, if the broker has read what was settled before.
     pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
-        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.pausing.is_pausing()) else {
+        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.circuit_breaker.is_pausing()) else {
             return;
         };
         match suspect.stage {
@@ -219,9 +219,9 @@ impl Engine {
     }
 
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
-    pub(super) fn relieve(&mut self, now: Now) {
-        self.relief = None;
-        if !self.cautious || self.singly > 0 || self.suspect.is_some() || self.options.window() == 1
+    pub(super) fn end_caution(&mut self, now: Now) {
+        self.cautious_until = None;
+        if !self.cautious || self.one_by_one > 0 || self.suspect.is_some() || self.options.window() == 1
         {
             return;
         }
@@ -234,7 +234,7 @@ impl Engine {
         let (late, early): (Vec<_>, Vec<_>) = with_handlers
             .map(|(token, entry)| (entry.since + PATIENCE, token))
             .partition(|(late_from, _)| *late_from <= now.at);
-        self.relief = early.into_iter().map(|(late_from, _)| late_from).min();
+        self.cautious_until = early.into_iter().map(|(late_from, _)| late_from).min();
         for (_, token) in late {
             self.takes_its_place(token);
         }
@@ -248,7 +248,7 @@ impl Engine {
     /// The suspect, while nothing else may be handed out.
     #[cfg(test)]
     pub(super) fn runs_alone(&self) -> Option<Token> {
-        let suspect = self.suspect.as_ref().filter(|_| self.intake.is_narrow())?;
+        let suspect = self.suspect.as_ref().filter(|_| self.prefetch_control.is_narrow())?;
         let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
         runs.then_some(suspect.token)
     }

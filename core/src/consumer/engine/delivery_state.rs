@@ -141,7 +141,7 @@ impl NextAction {
     pub(super) fn event(&self) -> Option<&Event> {
         match self {
             Self::Ack => None,
-            Self::Copy(copying) | Self::Later(_, copying) => Some(&copying.event),
+            Self::Copy(pending_copy) | Self::Later(_, pending_copy) => Some(&pending_copy.event),
             Self::Drop(event) | Self::Return(_, event) => Some(event),
         }
     }

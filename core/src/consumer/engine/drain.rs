@@ -58,7 +58,7 @@ impl Engine {
             .iter()
             .filter(|(_, entry)| match &entry.phase {
                 Phase::Held(held) => !matches!(held, HoldReason::Returning | HoldReason::Rejecting(_)),
-                Phase::Copying(copying) => copying.waits_for_another_try(),
+                Phase::Copying(pending_copy) => pending_copy.waits_for_another_try(),
                 Phase::Out => false,
             })
             .map(|(token, entry)| (entry.tag, token))
@@ -121,10 +121,10 @@ impl Engine {
         let runs = |entry: &DeliveryState| matches!(entry.phase, Phase::Out);
         let running = self.entries.iter().filter(|(_, entry)| runs(entry)).count();
         if waited && running > 0 {
-            let patience = format_duration(self.options.drain_timeout);
+            let drain_timeout = format_duration(self.options.drain_timeout);
             warn!(
                 queue = %self.name,
-                "handlers still running after the drain timeout of {patience}: {running}; their messages are requeued"
+                "handlers still running after the drain timeout of {drain_timeout}: {running}; their messages are requeued"
             );
         }
     }
@@ -136,7 +136,7 @@ impl Engine {
         };
         match drain.wait {
             DrainWait::Handlers => {
-                self.entries.len() == 0 && (self.channel.is_none() || self.intake.is_closed())
+                self.entries.len() == 0 && (self.channel.is_none() || self.prefetch_control.is_closed())
             }
             DrainWait::Copies { .. } => {
                 let on_its_way =

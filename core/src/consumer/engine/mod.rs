@@ -127,26 +127,26 @@ pub(crate) struct Engine {
     /// From when on queues that existed when the channel was opened are a safe place.
     safe_from: EngineTime,
     /// The last reported reason why no channel could be consumed from, and when it was reported.
-    complained: Option<(ErrorKind, Duration)>,
-    intake: PrefetchControl,
-    agenda: Timers,
+    warned: Option<(ErrorKind, Duration)>,
+    prefetch_control: PrefetchControl,
+    timers: Timers,
     /// Sent copies in order, and when each will count as held up.
     ways: VecDeque<(EngineTime, Token)>,
     memory: HandledDedup,
-    pausing: CircuitBreaker,
+    circuit_breaker: CircuitBreaker,
     /// Set until the first message that is not a suspect arrives. After a start nobody knows whether the next message crashes its consumer,
     /// and a crash counts against everything prefetched with it.
     cautious: bool,
     /// How many such messages it takes to end that.
     suspicion: u32,
     /// How many messages are still to be taken one at a time, however long each takes.
-    singly: u32,
-    singly_at_first: u32,
+    one_by_one: u32,
+    one_by_one_at_first: u32,
     suspect: Option<Suspect>,
     /// A suspect that still runs after its time alone, and until when other suspects keep away from it.
     lingering: Option<(Token, EngineTime)>,
     /// When the next message has kept a cautious consumer from others for too long.
-    relief: Option<EngineTime>,
+    cautious_until: Option<EngineTime>,
     syncs: AckBarrier,
     drain: Option<Drain>,
     /// Messages that the narrow consumer brought while nothing might run.
@@ -156,7 +156,7 @@ pub(crate) struct Engine {
     /// How many messages are on a detour.
     detours: usize,
     /// How many messages of this channel occupy their places in the prefetch for long.
-    places_taken: usize,
+    slots_taken: usize,
     /// At most how many messages the queue sent to a consumer of ours and took back when that was cancelled. The queue counted each requeue
     /// as it counts a crash.
     returned_unseen: usize,
@@ -205,25 +205,25 @@ impl Engine {
             short_sessions: 0,
             opened_at: Duration::ZERO,
             safe_from: EngineTime::ZERO,
-            complained: None,
-            intake: PrefetchControl::new(options.window(), queues_sleep),
-            agenda: Timers::default(),
+            warned: None,
+            prefetch_control: PrefetchControl::new(options.window(), queues_sleep),
+            timers: Timers::default(),
             ways: VecDeque::new(),
             memory: HandledDedup::new(if remembers { options.window() } else { 0 }),
-            pausing: CircuitBreaker::new(options.pause),
+            circuit_breaker: CircuitBreaker::new(options.pause),
             cautious: true,
             suspicion: 0,
-            singly: 0,
-            singly_at_first: 0,
+            one_by_one: 0,
+            one_by_one_at_first: 0,
             suspect: None,
             lingering: None,
-            relief: None,
+            cautious_until: None,
             syncs: AckBarrier::default(),
             drain: None,
             spares: Vec::new(),
             returning: Vec::new(),
             detours: 0,
-            places_taken: 0,
+            slots_taken: 0,
             returned_unseen: 0,
             returned_until: EngineTime::ZERO,
             consumer_timeout: ConsumerTimeout::default(),
@@ -247,7 +247,7 @@ impl Engine {
                 self.consuming(session, consumer, out);
             }
             Input::Cancelled { session, consumer } if self.is_current(session) => {
-                self.intake.gone(consumer);
+                self.prefetch_control.gone(consumer);
             }
             Input::CancelledByBroker { session, consumer } if self.is_current(session) => {
                 self.cancelled_by_broker(consumer, now, out);
@@ -306,16 +306,16 @@ impl Engine {
         self.readmit(now, out);
         self.look_at_the_drain(now);
         self.return_what_can(now, out);
-        self.relieve(now);
-        self.adjust_intake(now, out);
+        self.end_caution(now);
+        self.adjust_prefetch(now, out);
         self.flush(now, self.drain.is_some(), out);
     }
 
     /// When something is due for a kept message.
     pub(crate) fn next_appointment(&self) -> Option<EngineTime> {
         [
-            self.agenda.next(),
-            self.pausing.until(),
+            self.timers.next(),
+            self.circuit_breaker.until(),
             self.suspect.as_ref().and_then(Suspect::deadline),
         ]
         .into_iter()
@@ -328,12 +328,12 @@ impl Engine {
         let acks = self
             .channel
             .as_ref()
-            .filter(|_| !self.intake.is_changing())
+            .filter(|_| !self.prefetch_control.is_changing())
             .and_then(|channel| channel.acks.deadline());
         [
             self.next_appointment(),
             acks,
-            self.relief,
+            self.cautious_until,
             self.unstarted_look,
             self.stall_look,
             self.ways.front().map(|(late, _)| *late),
@@ -360,28 +360,28 @@ impl Engine {
         self.is_classic = is_classic;
         self.counting = counting;
         self.nack_is_uncounted = nack_is_uncounted;
-        self.intake.set_queues_sleep(queues_sleep);
+        self.prefetch_control.set_queues_sleep(queues_sleep);
     }
 
     /// The broker allows one consumer on a channel. `may_go`: whether the queue survives without any.
     pub(crate) fn set_one_consumer(&mut self, may_go: bool) {
-        self.intake.set_alone(Some(match may_go {
+        self.prefetch_control.set_alone(Some(match may_go {
             true => SingleConsumerPrefetch::GoesFirst,
             false => SingleConsumerPrefetch::Stays,
         }));
     }
 
     /// Takes this many messages of the next session one at a time.
-    pub(crate) fn take_singly(&mut self, count: u32) {
-        (self.singly, self.singly_at_first) = (count, count);
+    pub(crate) fn take_one_by_one(&mut self, count: u32) {
+        (self.one_by_one, self.one_by_one_at_first) = (count, count);
     }
 
     /// How far it came with them.
-    pub(crate) fn singly(&self) -> OneByOneProgress {
+    pub(crate) fn one_by_one(&self) -> OneByOneProgress {
         OneByOneProgress {
-            began: self.singly_at_first > 0,
-            is_unfinished: self.singly > 0,
-            has_taken: self.singly < self.singly_at_first,
+            began: self.one_by_one_at_first > 0,
+            is_unfinished: self.one_by_one > 0,
+            has_taken: self.one_by_one < self.one_by_one_at_first,
         }
     }
 
@@ -418,7 +418,7 @@ impl Engine {
 
     /// Sends the acknowledgements that are due, or all.
     fn flush(&mut self, now: Now, all: bool, out: &mut Commands) {
-        if self.intake.is_changing() && self.drain.is_none() {
+        if self.prefetch_control.is_changing() && self.drain.is_none() {
             return;
         }
         if let Some(channel) = &mut self.channel {
@@ -434,25 +434,25 @@ impl Engine {
     }
 
     /// Whether messages may come only one at a time now.
-    fn takes_singly(&self) -> bool {
-        self.cautious || self.singly > 0 || self.suspect.is_some() || !self.pausing.is_off()
+    fn takes_one_by_one(&self) -> bool {
+        self.cautious || self.one_by_one > 0 || self.suspect.is_some() || !self.circuit_breaker.is_off()
     }
 
     /// Adjusts the consumers to what the broker may send now.
-    fn adjust_intake(&mut self, now: Now, out: &mut Commands) {
+    fn adjust_prefetch(&mut self, now: Now, out: &mut Commands) {
         let Some(channel) = &self.channel else {
             return;
         };
         let session = channel.session;
         let goal = if self.drain.is_some() || self.halted {
             PrefetchMode::Nothing
-        } else if self.takes_singly() {
+        } else if self.takes_one_by_one() {
             PrefetchMode::One
         } else {
             PrefetchMode::Full
         };
-        let crowded = !self.pausing.is_pausing() && self.places_taken < self.most_places_taken();
-        while let Some(step) = self.intake.next(goal, crowded) {
+        let crowded = !self.circuit_breaker.is_pausing() && self.slots_taken < self.most_slots_taken();
+        while let Some(step) = self.prefetch_control.next(goal, crowded) {
             out.add(match step {
                 ChannelStep::Consume { consumer, prefetch } => Command::Consume {
                     session,
@@ -469,13 +469,13 @@ impl Engine {
             });
         }
         if let Some(channel) = &mut self.channel {
-            channel.acks.set_prefetch(self.intake.width());
+            channel.acks.set_prefetch(self.prefetch_control.width());
         }
     }
 
     /// How many messages may be on their way to a consumer that is cancelled. None for a narrow one: its only place is occupied then.
     fn room_of(&self, session: u64, consumer: u64) -> usize {
-        let prefetch = usize::from(self.intake.prefetch_of(consumer));
+        let prefetch = usize::from(self.prefetch_control.prefetch_of(consumer));
         if prefetch <= 1 {
             return 0;
         }
@@ -493,7 +493,7 @@ impl Engine {
 
     /// The most messages beyond the prefetch that are held because they cannot be stored. Those behind them must run, but memory must not
     /// grow without end.
-    fn most_places_taken(&self) -> usize {
+    fn most_slots_taken(&self) -> usize {
         let prefetch = usize::from(self.options.window());
         prefetch + prefetch.max(64)
     }

@@ -43,17 +43,17 @@ impl Engine {
         }
         let session = self.channel.as_ref().map(|channel| channel.session);
         let way = self.consumer_timeout.way(LONGEST_WAY);
-        let is_held_up = |copying: &PendingCopy| copying.under_way && now.at >= copying.published + way;
+        let is_held_up = |pending_copy: &PendingCopy| pending_copy.under_way && now.at >= pending_copy.published + way;
         let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
         for (token, entry) in self.entries.iter() {
-            let Phase::Copying(copying) = &entry.phase else {
+            let Phase::Copying(pending_copy) = &entry.phase else {
                 continue;
             };
-            if Some(entry.session) != session || !copying.under_way {
+            if Some(entry.session) != session || !pending_copy.under_way {
                 continue;
             }
             waits = true;
-            if is_held_up(copying) {
+            if is_held_up(pending_copy) {
                 is_near |= is_near_its_limit(&entry.received.state);
                 if now.at >= entry.since + self.consumer_timeout.longest() {
                     late.push((entry.tag, token));

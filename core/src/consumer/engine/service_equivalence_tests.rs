@@ -41,7 +41,7 @@ fn received(
     }
 }
 
-fn consequence(
+fn next_action(
     options: &Consumer,
     host: &str,
     received: &Received,
@@ -58,10 +58,10 @@ fn consequence(
     })
 }
 
-fn copy_of(consequence: NextAction) -> (Copy, Event) {
-    match consequence {
-        NextAction::Copy(copying) => {
-            let PendingCopy { copy, event, .. } = *copying;
+fn copy_of(next_action: NextAction) -> (Copy, Event) {
+    match next_action {
+        NextAction::Copy(pending_copy) => {
+            let PendingCopy { copy, event, .. } = *pending_copy;
             (copy, event)
         }
         other => unreachable!("{other:?} is no copy"),
@@ -158,15 +158,15 @@ proptest! {
     ) {
         let (consumer, service) = consumers();
         let original = received("orders", "shop", properties, redelivered);
-        let handed = consequence(&consumer, "here", &original, |case| case.after(&outcome, 0));
+        let handed = next_action(&consumer, "here", &original, |case| case.after(&outcome, 0));
         let (copy, _) = copy_of(handed);
         let (failed, handover) = taken_over(&copy);
         prop_assert_eq!(failed.queue(), "orders");
         prop_assert_eq!(failed.exchange(), "shop");
         let asked = handover.outcome(failed.failure()).expect("it ran");
-        let there = consequence(&service, "there", &failed.received, |case| case.after(&asked, 0));
+        let there = next_action(&service, "there", &failed.received, |case| case.after(&asked, 0));
         let (there, told) = copy_of(there);
-        let here = consequence(&service, "here", &original, |case| case.after(&outcome, 0));
+        let here = next_action(&service, "here", &original, |case| case.after(&outcome, 0));
         let (here, expected) = copy_of(here);
         prop_assert_eq!(&there.routing_key, &here.routing_key);
         // If the service itself gives a message up, for example after too many deferrals, its own text is expected.
@@ -183,7 +183,7 @@ proptest! {
         let (consumer, service) = consumers();
         let original = received("orders", "shop", properties, false);
         let detour = |options, host, message: &Received, crashes| {
-            copy_of(consequence(options, host, message, |case| case.detour(crashes, Detour::Shortest))).0
+            copy_of(next_action(options, host, message, |case| case.detour(crashes, Detour::Shortest))).0
         };
         let (failed, handover) = taken_over(&detour(&consumer, "here", &original, crashes));
         prop_assert_eq!(handover, Handover::Detour);
@@ -205,7 +205,7 @@ fn what_takes_its_consumer_down_is_parked_by_the_service() {
     let (consumer, _) = consumers();
     let original = received("orders", "shop", BasicProperties::default(), false);
     let failure = Failure::new("it came back without an answer 10 times");
-    let parked = consequence(&consumer, "here", &original, |case| {
+    let parked = next_action(&consumer, "here", &original, |case| {
         case.park(ParkReason::DeliveryLimit, &failure)
     });
     let (copy, event) = copy_of(parked);
@@ -220,6 +220,6 @@ fn what_is_not_to_be_parked_is_dropped_here() {
     let consumer = consumers().0.park(false);
     let original = received("orders", "shop", BasicProperties::default(), false);
     let outcome = Outcome::fatal(Failure::new("no"));
-    let dropped = consequence(&consumer, "here", &original, |case| case.after(&outcome, 0));
+    let dropped = next_action(&consumer, "here", &original, |case| case.after(&outcome, 0));
     assert!(matches!(dropped, NextAction::Drop(_)), "{dropped:?}");
 }

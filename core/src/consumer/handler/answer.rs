@@ -67,8 +67,8 @@ use crate::retry::Outcome;
     note = "what is within `Ok` must be `()`: a future there would never run, so await it first"
 )]
 pub trait IntoOutcome<By = Itself> {
-    /// The outcome of the attempt. `judge` says what an error means.
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome;
+    /// The outcome of the attempt. `classifier` says what an error means.
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome;
 }
 
 /// The answer has a type of its own.
@@ -90,52 +90,52 @@ impl IntoOutcome for Outcome {
 }
 
 impl<E: StdError + 'static> IntoOutcome<ByError> for Result<(), E> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| {
-            judge.typed(error, Some(std::any::type_name::<E>()))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| {
+            classifier.typed(error, Some(std::any::type_name::<E>()))
         })
     }
 }
 
 impl<E: AsRef<dyn StdError + 'static>> IntoOutcome<ByReport> for Result<(), E> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.outcome(error.as_ref()))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(error.as_ref()))
     }
 }
 
 impl IntoOutcome for Result<(), Cause> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.outcome(&**error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), Box<dyn StdError + Send>> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.outcome(&**error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.outcome(&**error))
     }
 }
 
 impl IntoOutcome for Result<(), String> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), &str> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
 impl IntoOutcome for Result<(), Cow<'_, str>> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
-        judged(self, |error| judge.text(error))
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
+        classified_by(self, |error| classifier.text(error))
     }
 }
 
-fn judged<E>(answer: Result<(), E>, judge: impl FnOnce(&E) -> Outcome) -> Outcome {
+fn classified_by<E>(answer: Result<(), E>, classifier: impl FnOnce(&E) -> Outcome) -> Outcome {
     match answer {
         Ok(()) => Outcome::Ack,
-        Err(error) => judge(&error),
+        Err(error) => classifier(&error),
     }
 }

@@ -35,8 +35,8 @@ use crate::retry::{Failure, Outcome};
     note = "an answer for each message is a `Vec<Result<(), E>>`, a `Vec<Outcome>`, or a `Result` with one of them"
 )]
 pub trait IntoOutcomes<By = OfNothing> {
-    /// The outcomes of the `count` messages of the batch, in their order. `judge` says what an error means.
-    fn into_outcomes(self, count: usize, judge: &ErrorClassifier) -> Vec<Outcome>;
+    /// The outcomes of the `count` messages of the batch, in their order. `classifier` says what an error means.
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome>;
 }
 
 /// There is no answer.
@@ -62,15 +62,15 @@ impl IntoOutcomes for () {
 }
 
 impl<A: IntoOutcome<By>, By> IntoOutcomes<(OfAll, By)> for A {
-    fn into_outcomes(self, count: usize, judge: &ErrorClassifier) -> Vec<Outcome> {
-        vec![self.into_outcome(judge); count]
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
+        vec![self.into_outcome(classifier); count]
     }
 }
 
 impl<A: IntoOutcome<By>, By> IntoOutcomes<(OfEach, By)> for Vec<A> {
-    fn into_outcomes(self, count: usize, judge: &ErrorClassifier) -> Vec<Outcome> {
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
         let answers = self.into_iter();
-        let outcomes = answers.map(|answer| answer.into_outcome(judge));
+        let outcomes = answers.map(|answer| answer.into_outcome(classifier));
         one_for_each(outcomes.collect(), count)
     }
 }
@@ -92,10 +92,10 @@ where
     A: IntoOutcome<By>,
     Result<(), E>: IntoOutcome<ByAll>,
 {
-    fn into_outcomes(self, count: usize, judge: &ErrorClassifier) -> Vec<Outcome> {
+    fn into_outcomes(self, count: usize, classifier: &ErrorClassifier) -> Vec<Outcome> {
         match self {
-            Ok(answers) => answers.into_outcomes(count, judge),
-            Err(error) => Err::<(), E>(error).into_outcomes(count, judge),
+            Ok(answers) => answers.into_outcomes(count, classifier),
+            Err(error) => Err::<(), E>(error).into_outcomes(count, classifier),
         }
     }
 }

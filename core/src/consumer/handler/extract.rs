@@ -84,10 +84,10 @@ functions!(A, B, C, D);
 pub struct Extracted<A>(Result<A, Signal>);
 
 impl<A: IntoOutcome<By>, By> IntoOutcome<(Extracted<()>, By)> for Extracted<A> {
-    fn into_outcome(self, judge: &ErrorClassifier) -> Outcome {
+    fn into_outcome(self, classifier: &ErrorClassifier) -> Outcome {
         match self.0 {
-            Ok(answer) => answer.into_outcome(judge),
-            Err(signal) => judge.outcome(&signal),
+            Ok(answer) => answer.into_outcome(classifier),
+            Err(signal) => classifier.outcome(&signal),
         }
     }
 }

@@ -63,7 +63,7 @@ impl RunningConsumer {
 pub(in crate::consumer) fn run_workers<F, R, By>(
     subscription: Arc<Subscription>,
     handler: F,
-    judge: ErrorClassifier,
+    classifier: ErrorClassifier,
     concurrency: usize,
     timeout: Option<Duration>,
 ) -> RunningConsumer
@@ -74,7 +74,7 @@ where
 {
     let handling = Arc::new(HandlerRunner {
         handler,
-        judge,
+        classifier,
         timeout,
     });
     for _ in 0..concurrency {
@@ -139,7 +139,7 @@ where
 pub(in crate::consumer) fn run_batch_workers<F, R, By>(
     subscription: Arc<Subscription>,
     handler: F,
-    judge: ErrorClassifier,
+    classifier: ErrorClassifier,
     concurrency: usize,
     timeout: Option<Duration>,
 ) -> RunningConsumer
@@ -150,7 +150,7 @@ where
 {
     let handling = Arc::new(HandlerRunner {
         handler,
-        judge,
+        classifier,
         timeout,
     });
     for _ in 0..concurrency {
@@ -191,7 +191,7 @@ where
 /// A handler, and everything needed to run it.
 pub(in crate::consumer) struct HandlerRunner<F> {
     pub(in crate::consumer) handler: F,
-    pub(in crate::consumer) judge: ErrorClassifier,
+    pub(in crate::consumer) classifier: ErrorClassifier,
     pub(in crate::consumer) timeout: Option<Duration>,
 }
 
@@ -206,7 +206,7 @@ impl<F> HandlerRunner<F> {
             let span = span::of(&message);
             let handled = async {
                 let answer = (self.handler)(message).await;
-                answer.into_outcome(&self.judge)
+                answer.into_outcome(&self.classifier)
             };
             handled.instrument(span).await
         };
@@ -225,7 +225,7 @@ impl<F> HandlerRunner<F> {
             let span = span::of_batch(&messages);
             let handled = async {
                 let answer = (self.handler)(messages).await;
-                one_for_each(answer.into_outcomes(count, &self.judge), count)
+                one_for_each(answer.into_outcomes(count, &self.classifier), count)
             };
             handled.instrument(span).await
         };

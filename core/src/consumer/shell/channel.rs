@@ -62,15 +62,15 @@ type Question = Pin<Box<dyn Future<Output = Answer> + Send>>;
 struct ChannelConsumer {
     consumer: u64,
     stream: lapin::Consumer,
-    places: PrefetchSlots,
+    slots: PrefetchSlots,
     /// Whether we have cancelled it, so that its end is expected.
     cancelled: bool,
 }
 
 impl ChannelConsumer {
     /// Whether it is cancelled as soon as nothing is on its way to it.
-    fn is_parting(&self) -> bool {
-        self.places.is_parting() && !self.cancelled
+    fn is_cancelling(&self) -> bool {
+        self.slots.is_cancelling() && !self.cancelled
     }
 }
 
@@ -183,7 +183,7 @@ impl Channel {
             self.backlog.push_back(ChannelEvent::Cancelled(consumer));
             return;
         };
-        served.places.part(Instant::now());
+        served.slots.part(Instant::now());
         self.part(consumer);
     }
 
@@ -198,11 +198,11 @@ impl Channel {
         let Some(served) = self.served(consumer) else {
             return;
         };
-        if !served.is_parting() {
+        if !served.is_cancelling() {
             return;
         }
-        if !served.places.may_go(Instant::now()) {
-            let pause = served.places.pause();
+        if !served.slots.may_go(Instant::now()) {
+            let pause = served.slots.pause();
             self.questions.push(Box::pin(async move {
                 if !pause.is_zero() {
                     sleep(pause).await;
@@ -267,7 +267,7 @@ impl Channel {
     fn judge(&mut self, at: usize, next: Option<lapin::Result<Delivery>>) -> Option<ChannelEvent> {
         if let Some(Ok(delivery)) = next {
             let consumer = self.served[at].consumer;
-            self.served[at].places.arrived(delivery.delivery_tag);
+            self.served[at].slots.arrived(delivery.delivery_tag);
             return Some(ChannelEvent::Arrived(consumer, self.arrival(delivery)));
         }
         // Polled again, it would pend forever.
@@ -304,14 +304,14 @@ impl Channel {
                 self.served.push(ChannelConsumer {
                     consumer,
                     stream,
-                    places: PrefetchSlots::new(prefetch),
+                    slots: PrefetchSlots::new(prefetch),
                     cancelled: false,
                 });
                 Some(ChannelEvent::Consuming(consumer))
             }
             Answer::Looked(consumer, Ok(ready)) => {
                 if let Some(served) = self.served(consumer) {
-                    served.places.looked(ready);
+                    served.slots.looked(ready);
                 }
                 self.part(consumer);
                 None
@@ -369,7 +369,7 @@ impl Channel {
     }
 
     fn settle_or_put_off(&mut self, settlement: Settlement) {
-        if self.served.iter().any(ChannelConsumer::is_parting) {
+        if self.served.iter().any(ChannelConsumer::is_cancelling) {
             self.put_off.push(settlement);
         } else {
             self.settle(settlement);
@@ -441,7 +441,7 @@ impl Channel {
         settlement: impl Future<Output = lapin::Result<()>> + Send + 'static,
     ) {
         for served in &mut self.served {
-            served.places.settled(tag, multiple);
+            served.slots.settled(tag, multiple);
         }
         self.settled = Some(Instant::now());
         self.unwritten.push_back(StartedCall::new(settlement));

@@ -257,7 +257,7 @@ impl Sender {
                 });
                 return;
             }
-            let stored = result.map(|()| waits.matures(&target).filter(|safe| *safe > sent));
+            let stored = result.map(|()| waits.durable_after(&target).filter(|safe| *safe > sent));
             let _ = mail.send(ShellEvent::Copied(token, stored));
         }))
     }

@@ -68,7 +68,7 @@ struct OpenedChannel {
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
     /// How many messages are to be taken one at a time.
-    singly: u32,
+    one_by_one: u32,
 }
 
 /// A consumer that runs.
@@ -84,14 +84,14 @@ pub(super) struct Shell {
     window: u16,
     /// The type of the work queue, if it is known.
     kind: Option<QueueType>,
-    demands: Arc<BrokerRequirements>,
+    requirements: Arc<BrokerRequirements>,
     plan: Plan,
     wire_queue: ShortString,
     listener: Listener,
     counters: Counters,
     waits: Arc<DelayQueues>,
     priority: Option<i32>,
-    inbox: Arc<DeliveryQueue>,
+    delivery_queue: Arc<DeliveryQueue>,
     channel: Option<Box<Channel>>,
     mail: mpsc::UnboundedSender<ShellEvent>,
     mailbox: mpsc::UnboundedReceiver<ShellEvent>,
@@ -161,25 +161,25 @@ impl Shell {
     pub(super) async fn subscribe(
         options: Consumer,
         client: Client,
-        inbox: Arc<DeliveryQueue>,
+        delivery_queue: Arc<DeliveryQueue>,
         counters: Counters,
     ) -> Result<Self> {
         options.validate()?;
         let plan = options.plan()?;
         let wire_queue = topology::name(&options.queue)?;
         let queue_type = client.options().queue_type;
-        let demands = BrokerRequirements::of(&options, queue_type);
+        let requirements = BrokerRequirements::of(&options, queue_type);
         // Does not wait: if there is no connection, the look at the queues says why.
         let open = client.consuming().connection().now_or_never().transpose()?;
         let first = open
             .as_ref()
             .map_or_else(|| client.server(), |open| open.server());
-        demands.check(first)?;
+        requirements.check(first)?;
         if options.dlx {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let (may_set_aside, window) = (declare || options.sets_aside, options.window());
+        let (may_set_aside, window) = (declare || options.create_unreadable_queue, options.window());
         let findings = client.examine(&plan, mode(declare)).await?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
@@ -195,7 +195,7 @@ impl Shell {
         let plan = plan.again(&findings);
         let connection = client.consuming().connection().await?;
         let server = connection.server().clone();
-        demands.check(&server)?;
+        requirements.check(&server)?;
         let capabilities = server.capabilities();
         let priority = options.priority;
         waits.mark_when_old(&connection);
@@ -203,7 +203,7 @@ impl Shell {
         let (mail, mailbox) = mpsc::unbounded_channel();
         let listener = options.listener.clone();
         let engine = Engine::new(Setup {
-            counting: demands.counting(&server),
+            counting: requirements.counting(&server),
             origin: Origin {
                 host: HOST.clone(),
                 app_version: client.options().app_version.clone(),
@@ -226,14 +226,14 @@ impl Shell {
             may_set_aside,
             window,
             kind: kind(&findings),
-            demands: Arc::new(demands),
+            requirements: Arc::new(requirements),
             plan,
             wire_queue,
             priority,
             listener,
             counters,
             waits,
-            inbox,
+            delivery_queue,
             channel: Some(Box::new(channel)),
             mail,
             mailbox,
@@ -307,9 +307,9 @@ impl Shell {
             let _ = timeout(GOODBYE, channel.write(true)).await;
             channel.close().await;
         }
-        let inbox = Arc::clone(&self.inbox);
+        let delivery_queue = Arc::clone(&self.delivery_queue);
         drop(self); // whoever waits for the end finds nothing outstanding
-        inbox.end();
+        delivery_queue.end();
     }
 
     fn now(&self) -> Now {
@@ -328,12 +328,12 @@ impl Shell {
 
     /// Whether it is newly asked to end.
     fn hear_the_end(&mut self) -> bool {
-        let close = self.inbox.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
+        let close = self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
             self.tell(Input::Close);
         }
         let abandon =
-            self.inbox.is_abandoned() && !std::mem::replace(&mut self.told_to_abandon, true);
+            self.delivery_queue.is_abandoned() && !std::mem::replace(&mut self.told_to_abandon, true);
         if abandon {
             self.tell(Input::Abandon);
         }
@@ -369,7 +369,7 @@ impl Shell {
         }
         let mut outcomes = std::mem::take(&mut self.outcomes);
         loop {
-            self.inbox.outcomes(&mut outcomes);
+            self.delivery_queue.outcomes(&mut outcomes);
             for (token, ending) in outcomes.drain(..) {
                 self.engine
                     .on(Input::Ended { token, ending }, now, &mut self.wanted);
@@ -388,7 +388,7 @@ impl Shell {
         loop {
             let now = self.now();
             self.engine.turn(now, &mut self.wanted);
-            self.inbox.deliver(&mut self.wanted.deliveries);
+            self.delivery_queue.deliver(&mut self.wanted.deliveries);
             if self.wanted.list.is_empty() {
                 return;
             }
@@ -439,16 +439,16 @@ impl Shell {
             }
             Command::Withdraw { token } => self.copies.withdraw(token),
             Command::Recall => {
-                let unstarted = self.inbox.take_back();
+                let unstarted = self.delivery_queue.take_back();
                 let tokens = unstarted.into_iter().map(|delivery| delivery.token);
                 self.tell(Input::Recalled(tokens.collect()));
             }
             Command::RecallThese { tokens } => {
-                let unstarted = self.inbox.take_these_back(&tokens);
+                let unstarted = self.delivery_queue.take_these_back(&tokens);
                 self.tell(Input::Recalled(unstarted));
             }
-            Command::Skip { token } => self.inbox.skip(token),
-            Command::EndIntake => self.inbox.end(),
+            Command::Skip { token } => self.delivery_queue.skip(token),
+            Command::EndIntake => self.delivery_queue.end(),
             Command::Tell(event) => self.tell_of(&event),
         }
     }
@@ -476,7 +476,7 @@ impl Shell {
         );
         let (mode, priority) = (mode(self.declare), self.priority);
         let (mail, waits) = (self.mail.clone(), Arc::clone(&self.waits));
-        let demands = Arc::clone(&self.demands);
+        let requirements = Arc::clone(&self.requirements);
         let internal_errors = self.internal_errors.clone();
         let pause = internal_errors.pause(pause);
         let (may_set_aside, window) = (self.may_set_aside, self.window);
@@ -496,7 +496,7 @@ impl Shell {
                     connection.map_err(|error| Error::new(ErrorKind::Closed, error.to_string()))?;
                 // The broker may have been upgraded, or be another node of a cluster under upgrade.
                 let server = connection.server().clone();
-                demands.check(&server)?;
+                requirements.check(&server)?;
                 // Queues may have been deleted, or lost with their broker, meanwhile.
                 let findings = client.examine(&plan, mode).await;
                 // This uses a connection of its own, which the broker may refuse while the others are open.
@@ -511,7 +511,7 @@ impl Shell {
                 waits.note(&findings);
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
-                let mut singly = internal_errors.singly(window);
+                let mut one_by_one = internal_errors.one_by_one(window);
                 if internal_errors.looks() {
                     internal_errors
                         .wait_for_returns(&client, plan.return_delays())
@@ -522,7 +522,7 @@ impl Shell {
                     };
                     let looked =
                         internal_errors.look(&client, &connection, queue, may_set_aside, tell);
-                    singly = looked.await.inspect_err(|error| {
+                    one_by_one = looked.await.inspect_err(|error| {
                         let _ = mail.send(ShellEvent::Stopped(error.to_string()));
                     })?;
                 }
@@ -531,7 +531,7 @@ impl Shell {
                     channel: Box::new(channel),
                     server,
                     kind,
-                    singly,
+                    one_by_one,
                 })
             };
             let opened = opened.await;
@@ -600,10 +600,10 @@ impl Shell {
                 self.is_stopped = false;
                 // During the end as well: it is then closed with everything else.
                 self.channel = Some(opened.channel);
-                self.engine.take_singly(opened.singly);
+                self.engine.take_one_by_one(opened.one_by_one);
                 let capabilities = server.capabilities();
                 self.engine.set_broker(
-                    self.demands.counting(&server),
+                    self.requirements.counting(&server),
                     capabilities.nack_is_uncounted,
                     capabilities.queues_sleep,
                     kind == Some(QueueType::Classic),
@@ -645,8 +645,8 @@ impl Shell {
         }
         self.last_lost = Some((session, by_error));
         let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
-        let singly = self.engine.singly();
-        self.internal_errors.lost(by_error, lived, reasons, singly);
+        let one_by_one = self.engine.one_by_one();
+        self.internal_errors.lost(by_error, lived, reasons, one_by_one);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements
@@ -656,7 +656,7 @@ impl Shell {
             return true;
         };
         let session = channel.session;
-        let mut knocked = false;
+        let mut has_engine_work = false;
         let written = match channel.write(false).now_or_never() {
             Some(written) => written,
             None => loop {
@@ -668,8 +668,8 @@ impl Shell {
                     biased;
                     written = channel.write(false) => break written,
                     // Outcomes of handlers are collected afterwards.
-                    () = self.inbox.knock() => {
-                        knocked = true;
+                    () = self.delivery_queue.wait_for_engine_work() => {
+                        has_engine_work = true;
                         if self.hear_the_end() {
                             return false;
                         }
@@ -687,7 +687,7 @@ impl Shell {
             self.tell(Input::Lost { session, why });
             return false;
         }
-        !knocked
+        !has_engine_work
     }
 
     /// Waits for whatever comes next.
@@ -706,12 +706,12 @@ impl Shell {
         };
         tokio::select! {
             biased;
-            () = self.inbox.knock() => {}
+            () = self.delivery_queue.wait_for_engine_work() => {}
             Some(mail) = self.mailbox.recv() => self.receive(mail),
             happening = happening => self.happened(happening),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 // The worker that should wake the next one may be in a handler that blocks its thread.
-                self.inbox.wake_for_the_rest();
+                self.delivery_queue.wake_for_the_rest();
             }
         }
     }

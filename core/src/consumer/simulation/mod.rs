@@ -171,8 +171,8 @@ impl Simulation {
     /// Like [`Subscription::may_park`](crate::Subscription::may_park): whether the message may be parked if this attempt fails.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        let patience = self.options.patience();
-        patience.is_some_and(|patience| message.retries() >= patience || message.mended().is_some())
+        let fewest_retries = self.options.fewest_retries();
+        fewest_retries.is_some_and(|fewest_retries| message.retries() >= fewest_retries || message.mended().is_some())
     }
 
     /// Moves the clock forward, for example by the time a handler takes.

@@ -92,15 +92,15 @@ struct Stage {
     waits: Arc<DelayQueues<Arc<Broker>>>,
 }
 
-fn stage(patience: DeclareBackoff) -> Stage {
+fn stage(backoff: DeclareBackoff) -> Stage {
     let (broker, losses) = (Arc::new(Broker::default()), Arc::default());
     let waits = DelayQueues::with(
         Arc::clone(&broker),
         "orders".to_owned(),
         QueueType::Quorum,
-        patience == DeclareBackoff::Publisher,
+        backoff == DeclareBackoff::Publisher,
         Arc::clone(&losses),
-        patience,
+        backoff,
     );
     let waits = Arc::new(waits);
     Stage {
@@ -142,24 +142,24 @@ async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
         found("orders", Status::Present),
     ]);
     assert_eq!(waits.safe_from(RUNG), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures("orders"), None, "it is not ours to wait for");
-    assert_eq!(waits.matures("orders.retry.soon"), None);
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after("orders"), None, "it is not ours to wait for");
+    assert_eq!(waits.durable_after("orders.retry.soon"), None);
     advance(SAFE_AGE).await;
-    assert_eq!(waits.matures(RUNG), Some(now()));
+    assert_eq!(waits.durable_after(RUNG), Some(now()));
     // Found again, it may be another one of the same name.
     waits.note(&[found(RUNG, Status::Present)]);
-    assert_eq!(waits.matures(RUNG), Some(now() + SAFE_AGE));
-    assert_eq!(waits.matures(PARKED), Some(now()));
+    assert_eq!(waits.durable_after(RUNG), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now()));
     // Another connection, maybe another life of the broker: nothing is known.
     losses.fetch_add(1, Ordering::Relaxed);
     assert_eq!(waits.safe_from(PARKED), None);
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
     assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
     // Returned, and thus deleted.
     advance(SAFE_AGE).await;
     waits.forget(PARKED);
-    assert_eq!(waits.matures(PARKED), Some(now() + SAFE_AGE));
+    assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
     assert_eq!(waits.ensure(PARKED).await.unwrap(), now() + SAFE_AGE);
 }
 
@@ -260,7 +260,7 @@ async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
     waits.look_for_marker(RUNG);
     waits.until_safe(RUNG).await.unwrap();
     assert!(waits.is_safe(RUNG));
-    assert_eq!(waits.matures(RUNG), waits.safe_from(RUNG));
+    assert_eq!(waits.durable_after(RUNG), waits.safe_from(RUNG));
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,8 +313,8 @@ async fn one_that_does_not_answer_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn all_who_ask_for_one_share_a_try_and_its_failure() {
-    for patience in [DeclareBackoff::Consumer, DeclareBackoff::Publisher] {
-        let Stage { waits, broker, .. } = stage(patience);
+    for backoff in [DeclareBackoff::Consumer, DeclareBackoff::Publisher] {
+        let Stage { waits, broker, .. } = stage(backoff);
         broker.says_nothing_of(RUNG);
         broker.refuses(RUNG, ErrorKind::AccessRefused);
         let asking: Vec<_> = (0..1_000)

@@ -146,7 +146,7 @@ impl InternalErrors {
         by_error: bool,
         lived: Duration,
         reasons: Reasons,
-        singly: OneByOneProgress,
+        one_by_one: OneByOneProgress,
     ) {
         let is_explained = self.tries().has_moved || self.is_explained(reasons);
         if !by_error {
@@ -154,12 +154,12 @@ impl InternalErrors {
             self.closed = self.closed.min(MOST_CLOSED - 1);
         }
         // Messages that are taken one at a time may take as long until it is the turn of the same one again.
-        let is_of_the_same = by_error && singly.began && !self.tries().is_hidden;
+        let is_of_the_same = by_error && one_by_one.began && !self.tries().is_hidden;
         let is_forgiven = lived >= if is_of_the_same { LONG } else { FORGIVEN };
         if is_forgiven || is_explained {
             (self.closed, self.closed_after_others) = (0, 0);
         }
-        let after_others = singly.is_unfinished && singly.has_taken && self.tries().is_hidden;
+        let after_others = one_by_one.is_unfinished && one_by_one.has_taken && self.tries().is_hidden;
         self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
         self.is_by_error = by_error;
@@ -172,7 +172,7 @@ impl InternalErrors {
                 self.closed = self.closed.saturating_add(1);
             }
         }
-        let is_hidden = singly.is_unfinished && self.tries().is_hidden;
+        let is_hidden = one_by_one.is_unfinished && self.tries().is_hidden;
         let (trials, untried) = if is_forgiven || is_explained {
             (0, None)
         } else {
@@ -220,7 +220,7 @@ impl InternalErrors {
     }
 
     /// How many messages to take one at a time in a session that needs no look: there may still be one that no look can pass.
-    pub(crate) fn singly(&self, prefetch: u16) -> u32 {
+    pub(crate) fn one_by_one(&self, prefetch: u16) -> u32 {
         let tries = self.tries();
         if tries.is_hidden || tries.is_unknown {
             near(prefetch)
@@ -271,7 +271,7 @@ impl InternalErrors {
             seen.aside = aside(client, queue).await;
         }
         let looked = match self.step(suspect, seen) {
-            Ok(Step::Consume) => return Ok(self.singly(prefetch)),
+            Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
                 let search = async |trial: Option<(u32, Trial)>| {
                     let (moved, looked) = match trial {
@@ -294,7 +294,7 @@ impl InternalErrors {
                 let mut looked = search(None).await;
                 if looked.is_ok() && self.has_found_nothing() {
                     if self.waits_for_others(client).await {
-                        return Ok(self.singly(prefetch));
+                        return Ok(self.one_by_one(prefetch));
                     }
                     if suspect.is_free {
                         looked = search(None).await;

@@ -106,12 +106,12 @@ fn deliveries(kind: Option<ErrorKind>, look: impl Fn() -> Result<Moved>) -> u32 
     'lost: loop {
         deliveries += 1;
         let is_hidden = internal_errors.tries().is_hidden;
-        let singly = OneByOneProgress {
+        let one_by_one = OneByOneProgress {
             began: is_hidden,
             is_unfinished: is_hidden,
             has_taken: false,
         };
-        internal_errors.lost(true, SHORT, Reasons::default(), singly);
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
         for number in 1..1_000_u32 {
             let seen = Evidence {
                 ready: Some(10_000 - number),
@@ -204,12 +204,12 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
     lost(&mut internal_errors, true, SHORT, 0);
     internal_errors.looked(free, hidden()).unwrap();
     for has_taken in [true, false, true, false, false, false, false] {
-        let singly = OneByOneProgress {
+        let one_by_one = OneByOneProgress {
             began: true,
             is_unfinished: true,
             has_taken,
         };
-        internal_errors.lost(true, SHORT, Reasons::default(), singly);
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
         goes_farther(&internal_errors);
         let _ = internal_errors.looked(free, moved(0));
     }
@@ -238,7 +238,7 @@ fn it_waits_again_when_a_session_cannot_begin() {
 #[test]
 fn single_messages_that_were_handled_in_between_are_another_reason() {
     let mut internal_errors = InternalErrors::default();
-    let singly = |has_taken| OneByOneProgress {
+    let one_by_one = |has_taken| OneByOneProgress {
         began: true,
         is_unfinished: true,
         has_taken,
@@ -248,14 +248,14 @@ fn single_messages_that_were_handled_in_between_are_another_reason() {
     assert!(matches!(step, Step::Look(ScanRange::Near(_))));
     assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
     for _ in 0..MOST_CLOSED_AFTER_OTHERS {
-        internal_errors.lost(true, SHORT, Reasons::default(), singly(true));
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one(true));
         // What was sent along with others would count as delivered each time.
         let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
         assert!(matches!(step, Step::Look(ScanRange::Singly { .. })));
         assert_eq!(internal_errors.looked(SUSPECT, hidden()).unwrap(), NEAR);
     }
     for number in 2..=MOST_CLOSED {
-        internal_errors.lost(true, SHORT, Reasons::default(), singly(false));
+        internal_errors.lost(true, SHORT, Reasons::default(), one_by_one(false));
         let looked = internal_errors.looked(SUSPECT, hidden());
         assert_eq!(looked.is_ok(), number < MOST_CLOSED);
     }
@@ -457,12 +457,12 @@ fn messages_are_tried_one_at_a_time_before_a_consumer_stops_that_sees_nothing() 
         let mut tries = Vec::new();
         for closed in 1..=MOST_CLOSED_WITHOUT_A_FIND {
             // Those before it were handled alone, and do not make up for the connection.
-            let singly = OneByOneProgress {
+            let one_by_one = OneByOneProgress {
                 began: closed > 2,
                 is_unfinished: closed > 2,
                 has_taken: closed > 2,
             };
-            internal_errors.lost(true, SHORT, Reasons::default(), singly);
+            internal_errors.lost(true, SHORT, Reasons::default(), one_by_one);
             internal_errors.step(suspect, Evidence::default()).unwrap();
             let goes_on = internal_errors.looked(suspect, suspected()).is_ok();
             assert_eq!(goes_on, closed < MOST_CLOSED_WITHOUT_A_FIND);
@@ -495,12 +495,12 @@ fn a_connection_that_was_lost_after_many_slow_messages_counts_as_well() {
     let mut internal_errors = InternalErrors::default();
     let mut tried = 0;
     for closed in 1..=MOST_CLOSED {
-        let singly = OneByOneProgress {
+        let one_by_one = OneByOneProgress {
             began: closed > 2,
             ..OneByOneProgress::default()
         };
         let lived = if closed > 2 { FORGIVEN } else { SHORT };
-        internal_errors.lost(true, lived, Reasons::default(), singly);
+        internal_errors.lost(true, lived, Reasons::default(), one_by_one);
         internal_errors.looked(SUSPECT, suspected()).unwrap();
         tried += usize::from(internal_errors.next_trial(SUSPECT).is_some());
     }
@@ -518,18 +518,18 @@ fn messages_are_taken_alone_also_in_the_next_session_if_one_does_not_begin() {
         internal_errors.looked(SUSPECT, moved(0)).unwrap();
     }
     let alone = near(SUSPECT.prefetch);
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), alone);
     internal_errors.failed();
     let step = internal_errors.step(SUSPECT, Evidence::default()).unwrap();
     assert!(matches!(step, Step::Consume));
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), alone);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), alone);
     // Another consumer of the client has found the reason.
     let explained = Evidence {
         is_explained: true,
         ..Evidence::default()
     };
     internal_errors.step(SUSPECT, explained).unwrap();
-    assert_eq!(internal_errors.singly(SUSPECT.prefetch), 0);
+    assert_eq!(internal_errors.one_by_one(SUSPECT.prefetch), 0);
 }
 
 #[test]

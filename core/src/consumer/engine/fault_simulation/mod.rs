@@ -89,7 +89,7 @@ pub(super) struct Setting {
     /// The broker refuses parked copies as they are, until faults stop.
     refused: bool,
     /// The broker is killed while its queues are young.
-    dies_young: bool,
+    loses_young_queues: bool,
     /// Replicas notice some seconds late that the broker was killed.
     dies_silently: bool,
     /// Nobody may set or look for markers.
@@ -150,7 +150,7 @@ struct Simulation {
     unconfirmed: BTreeMap<u64, u32>,
     publishes: u64,
     published: u32,
-    books: Ledger,
+    ledger: Ledger,
     faults_until: Duration,
     next_fault: Duration,
     harm_has_stopped: bool,
@@ -256,7 +256,7 @@ impl Simulation {
         // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
         // A message that is to be held up must have failed before.
-        let first_fault = Duration::from_millis(match (setting.long_alarm, setting.dies_young) {
+        let first_fault = Duration::from_millis(match (setting.long_alarm, setting.loses_young_queues) {
             (true, _) => random.u64(5_000..30_000),
             (_, true) => random.u64(300..1_500),
             _ => random.u64(300..4_000),
@@ -270,7 +270,7 @@ impl Simulation {
                 let replica = Replica::new(number, random.u64(..));
                 // Who comes later finds what others have marked, and before the broker is killed.
                 match u32::try_from(number) {
-                    Ok(number) if setting.dies_young => {
+                    Ok(number) if setting.loses_young_queues => {
                         replica.starting(broker.now() + APART * number)
                     }
                     _ => replica,
@@ -300,7 +300,7 @@ impl Simulation {
             unconfirmed: BTreeMap::new(),
             publishes: 0,
             published: 0,
-            books: Ledger::default(),
+            ledger: Ledger::default(),
             broker_returns: None,
             mended_at: None,
             noticed_at: None,
@@ -330,7 +330,7 @@ impl Simulation {
             if self.is_over() {
                 let quiet = self.setting.faults.are_quiet();
                 let replayed = self.setting.operators > 0;
-                match self.books.balance(&mut self.broker, quiet, replayed) {
+                match self.ledger.balance(&mut self.broker, quiet, replayed) {
                     Ok(()) => return Ok(self.steps),
                     Err(why) => break why,
                 }
@@ -338,7 +338,7 @@ impl Simulation {
             if self.now > self.faults_until + self.setting.bound() || self.steps > MOST_STEPS {
                 break format!(
                     "it does not come to an end: {}; {}",
-                    self.books.left(),
+                    self.ledger.left(),
                     self.filled()
                 );
             }
@@ -364,7 +364,7 @@ impl Simulation {
         self.published == self.setting.messages
             && self.unconfirmed.is_empty()
             && self.now >= self.faults_until
-            && self.books.is_settled()
+            && self.ledger.is_settled()
             && self.operators.iter().all(Operator::is_away)
             && self.broker.is_running()
             && self.service_is_idle()
@@ -384,7 +384,7 @@ impl Simulation {
 
     /// One step: a frame arrives at one of its ends, or time passes until the next one can.
     fn step(&mut self) -> Result<(), String> {
-        let mut choices = std::mem::take(&mut self.books.choices);
+        let mut choices = std::mem::take(&mut self.ledger.choices);
         choices.clear();
         for at in 0..self.replicas.len() {
             let concurrency = self.setting.concurrency;
@@ -395,10 +395,10 @@ impl Simulation {
         }
         let idle = choices.is_empty() || self.random.u8(..) < 8;
         let choice = (!idle).then(|| choices[self.random.usize(..choices.len())]);
-        self.books.choices = choices;
+        self.ledger.choices = choices;
         match choice {
             Some(choice) => self.replica_step(choice)?,
-            None => self.pass_time(!self.books.choices.is_empty()),
+            None => self.pass_time(!self.ledger.choices.is_empty()),
         }
         self.look_at_clocks()?;
         self.publisher_hears();
@@ -441,7 +441,7 @@ impl Simulation {
             self.broker.start();
             self.note(|| "the broker is back".into());
         }
-        self.end_troubles();
+        self.end_faults();
         if self.now < self.faults_until && self.next_fault <= self.now {
             self.do_harm();
         } else if self.now >= self.faults_until {

@@ -38,7 +38,7 @@ impl Simulation {
         } else {
             HandlerScript::choose(&mut self.random, &self.setting)
         };
-        self.books.published(number, kind);
+        self.ledger.published(number, kind);
         self.note(|| format!("message {number} is published: {kind:?}"));
         let mut headers = FieldTable::default();
         headers.insert("number".into(), AMQPValue::LongLongInt(number.into()));
@@ -91,7 +91,7 @@ impl Simulation {
         // Without an id, two messages can be completely equal, and are still two messages.
         if is_alike {
             self.note(|| format!("another {number} is published"));
-            self.books.published_alike(number);
+            self.ledger.published_alike(number);
             self.send(connection, number, message.clone());
         }
         // An equal one may also come long after the first, when that is settled. With an id it would be the same message.
@@ -99,7 +99,7 @@ impl Simulation {
             Some((number, equal)) if self.random.u8(0..4) == 0 => {
                 let (number, equal) = (*number, equal.clone());
                 self.note(|| format!("another {number} is published, later"));
-                self.books.published_alike(number);
+                self.ledger.published_alike(number);
                 self.send(connection, number, equal);
             }
             _ if kind == HandlerScript::Fine
@@ -122,7 +122,7 @@ impl Simulation {
 
     fn give_up_unconfirmed(&mut self) {
         for (_, number) in std::mem::take(&mut self.unconfirmed) {
-            self.books.doubtful(number);
+            self.ledger.doubtful(number);
         }
     }
 
@@ -139,9 +139,9 @@ impl Simulation {
                 && let Some(number) = self.unconfirmed.remove(&publish)
             {
                 if stored && !std::mem::take(&mut came_back) {
-                    self.books.confirmed(number);
+                    self.ledger.confirmed(number);
                 } else {
-                    self.books.doubtful(number);
+                    self.ledger.doubtful(number);
                 }
             }
         }

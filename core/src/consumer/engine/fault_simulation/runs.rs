@@ -59,7 +59,7 @@ fn chosen(seed: u64) -> Setting {
         hangs: false,
         pause: None,
         refused: false,
-        dies_young: false,
+        loses_young_queues: false,
         dies_silently: false,
         unmarked: false,
         service_away: false,
@@ -95,7 +95,7 @@ fn possible(mut setting: Setting) -> Setting {
     if setting.strategy != Strategy::RetryQueues {
         setting.single_active = false;
         setting.faults.delivery_limit = false;
-        setting.faults.tidying = false;
+        setting.faults.work_queue_changes = false;
     }
     // A crash during an alarm uses up an operator's delivery limit.
     setting.faults.alarms &= !(setting.faults.delivery_limit && setting.faults.poison);
@@ -164,7 +164,7 @@ fn shortest(broken: Box<FailedRun>) -> Box<FailedRun> {
             without(|faults| faults.full_parking = false),
             without(|faults| faults.delivery_limit = false),
             without(|faults| faults.alarms = false),
-            without(|faults| faults.tidying = false),
+            without(|faults| faults.work_queue_changes = false),
         ];
         let smaller = candidates
             .into_iter()
@@ -296,7 +296,7 @@ fn nothing_is_lost_in_pauses() {
 }
 
 /// The same with a broker that takes messages back after half a minute.
-fn impatient(setting: Setting) -> Setting {
+fn short_consumer_timeout(setting: Setting) -> Setting {
     Setting {
         pause: Some(Duration::from_secs(2_400)),
         patience: Some(Duration::from_secs(30)),
@@ -312,13 +312,13 @@ fn impatient(setting: Setting) -> Setting {
 
 #[test]
 fn a_pause_outlasts_the_brokers_patience() {
-    hold(100, |setting| possible(impatient(setting)));
+    hold(100, |setting| possible(short_consumer_timeout(setting)));
 }
 
 /// A broker that loses the content of its youngest queues.
 fn young(setting: Setting) -> Setting {
     possible(Setting {
-        dies_young: true,
+        loses_young_queues: true,
         waiting: QueueType::Quorum,
         strategy: Strategy::RetryQueues,
         operators: 0,
@@ -572,7 +572,7 @@ fn careless(setting: Setting) -> Setting {
         faults: Faults {
             broker: true,
             alarms: false,
-            tidying: true,
+            work_queue_changes: true,
             full_parking: false,
             ..setting.faults
         },
@@ -790,7 +790,7 @@ fn defects_that_are_put_back_are_found() {
                 work: QueueType::Quorum,
                 ..stuck(setting(seed))
             },
-            Mutant::ForgetsTheTimeout => possible(impatient(setting(seed))),
+            Mutant::ForgetsTheTimeout => possible(short_consumer_timeout(setting(seed))),
             Mutant::ConsumesOn => counted(setting(seed)),
             Mutant::KeepsWhatIsHeldUp => alarmed(setting(seed)),
             Mutant::TrustsTheLimit | Mutant::LetsGoFirst | Mutant::ForgetsTheChannel => {

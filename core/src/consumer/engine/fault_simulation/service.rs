@@ -96,12 +96,12 @@ fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64)
         now,
         copies: false,
     };
-    let consequence = match handover.outcome(failed.failure()) {
+    let next_action = match handover.outcome(failed.failure()) {
         Some(outcome) => case.after(&outcome, draw),
         None => case.detour(failed.received.state.own_crashes, Detour::Shortest),
     };
-    match consequence {
-        NextAction::Copy(copying) => copying.copy,
+    match next_action {
+        NextAction::Copy(pending_copy) => pending_copy.copy,
         other => unreachable!("{other:?} is no copy"),
     }
 }
@@ -159,7 +159,7 @@ impl Simulation {
                     let number = number(&held.copy.properties);
                     self.service.let_go = Some(number);
                     if held.copy.routing_key == PARKED {
-                        self.books.parked(number);
+                        self.ledger.parked(number);
                     }
                 }
                 self.service.next = self.now;
@@ -185,7 +185,7 @@ impl Simulation {
             let held = self.service.holds.as_ref();
             let held = held.map(|held| number(&held.copy.properties));
             for number in held.into_iter().chain(self.service.let_go) {
-                self.books.may_be_doubled(number);
+                self.ledger.may_be_doubled(number);
             }
             self.service = ServiceModel {
                 next: self.now + PAUSE,

@@ -22,7 +22,7 @@ type RunningWalk = Pin<Box<dyn Future<Output = Result<(), Interrupted>>>>;
 
 /// One walk of an operator.
 struct OperatorWalk {
-    desk: WalkIo,
+    walk_io: WalkIo,
     walking: ConnectionId,
     publishing: ConnectionId,
     /// After how many frames its process is killed.
@@ -55,7 +55,7 @@ impl Operator {
     pub(super) fn choices(&self, broker: &Broker, at: usize, choices: &mut Vec<ReplicaStep>) {
         let Some(visit) = &self.visit else { return };
         for side in [Side::Consuming, Side::Publishing] {
-            if visit.desk.has_written(side) {
+            if visit.walk_io.has_written(side) {
                 choices.push(ReplicaStep::OperatorWrites(at, side));
             }
             if visit.walk.is_some() && broker.outbound(visit.connection(side)) > 0 {
@@ -66,7 +66,7 @@ impl Operator {
 
     pub(super) fn wakes_at(&self, harm_until: Duration) -> Option<Duration> {
         match &self.visit {
-            Some(visit) => visit.desk.wakes_at(),
+            Some(visit) => visit.walk_io.wakes_at(),
             None => (self.next_visit < harm_until).then_some(self.next_visit),
         }
     }
@@ -75,7 +75,7 @@ impl Operator {
 impl Simulation {
     pub(super) fn operator_writes(&mut self, at: usize, side: Side) -> Result<(), String> {
         if let Some(visit) = &self.operators[at].visit
-            && let Some((channel, method)) = visit.desk.take_written(side)
+            && let Some((channel, method)) = visit.walk_io.take_written(side)
         {
             self.broker.send(visit.connection(side), channel, method);
         }
@@ -91,7 +91,7 @@ impl Simulation {
             {
                 return Err(format!("operator {at} settled what it did not hold"));
             }
-            visit.desk.hears(frame);
+            visit.walk_io.hears(frame);
         }
         self.operator_goes_on(at)
     }
@@ -117,7 +117,7 @@ impl Simulation {
         else {
             return;
         };
-        let errand = match self.random.u8(0..7) {
+        let operator_task = match self.random.u8(0..7) {
             0 => OperatorTask::Replay { every: 1 },
             1 => OperatorTask::Replay { every: 3 },
             2 => {
@@ -132,15 +132,15 @@ impl Simulation {
             0 => self.random.usize(0..20),
             _ => usize::MAX,
         };
-        self.note(|| format!("operator {at} comes: {errand:?}, at most {enough}"));
+        self.note(|| format!("operator {at} comes: {operator_task:?}, at most {enough}"));
         let dies_after = (self.random.u8(0..3) == 0).then(|| self.random.u32(1..120));
-        let desk = WalkIo::at(self.now);
+        let walk_io = WalkIo::at(self.now);
         let classic = view.kind == QueueType::Classic;
         let number = self.random.u64(..);
         let kept = (self.random.u8(0..3) == 0).then(|| self.random.usize(0..6));
-        let walk = Walk::go(desk.clone(), errand, (enough, kept), number, classic);
+        let walk = Walk::go(walk_io.clone(), operator_task, (enough, kept), number, classic);
         self.operators[at].visit = Some(OperatorWalk {
-            desk,
+            walk_io,
             walking,
             publishing,
             dies_after,
@@ -162,7 +162,7 @@ impl Simulation {
         let Some(visit) = &mut self.operators[at].visit else {
             return Ok(());
         };
-        visit.desk.passes(now);
+        visit.walk_io.passes(now);
         let mut end = None;
         if let Some(walk) = &mut visit.walk
             && let Poll::Ready(done) = walk.as_mut().poll(&mut Context::from_waker(Waker::noop()))
@@ -170,14 +170,14 @@ impl Simulation {
             visit.walk = None;
             end = Some(done.is_ok());
         }
-        let written = |side| visit.desk.has_written(side);
+        let written = |side| visit.walk_io.has_written(side);
         let is_gone = visit.walk.is_none()
             && (end == Some(false) || !(written(Side::Consuming) || written(Side::Publishing)));
-        for told in visit.desk.take_told() {
+        for told in visit.walk_io.take_told() {
             match told {
                 LedgerNote::Drops(number) => {
                     self.note(|| format!("operator {at} drops {number}"));
-                    self.books.dropped(number);
+                    self.ledger.dropped(number);
                 }
                 LedgerNote::Replays(number) => self.note(|| format!("operator {at} replays {number}")),
             }

@@ -40,7 +40,7 @@ impl Walk {
 
     pub(super) fn is_at_hand(&mut self) -> bool {
         if self.ahead.is_empty() {
-            while let Some(delivery) = self.desk.delivery_at_hand() {
+            while let Some(delivery) = self.walk_io.delivery_at_hand() {
                 self.came(delivery);
             }
         }
@@ -51,17 +51,17 @@ impl Walk {
         if self.left + self.copies == 0 {
             return Ok(false);
         }
-        let (end, mut looks) = (self.desk.now() + ANSWER, 0);
+        let (end, mut looks) = (self.walk_io.now() + ANSWER, 0);
         while self.ahead.is_empty() {
             if self.consumer.is_none() || self.window.is_used_up() {
                 self.widen().await?;
                 continue;
             }
-            if let Some(delivery) = self.desk.delivery(QUIET).await? {
+            if let Some(delivery) = self.walk_io.delivery(QUIET).await? {
                 self.came(delivery);
                 break;
             }
-            looks = if ready(&self.desk).await? == 0 {
+            looks = if ready(&self.walk_io).await? == 0 {
                 looks + 1
             } else {
                 0
@@ -69,7 +69,7 @@ impl Walk {
             if looks == 2 && !self.is_at_hand() {
                 return Ok(false);
             }
-            if self.desk.now() >= end {
+            if self.walk_io.now() >= end {
                 return Err(Interrupted);
             }
         }
@@ -82,11 +82,11 @@ impl Walk {
             return Ok(());
         }
         let (tag, prefetch) = self.window.open(self.left + self.copies);
-        self.desk.write(Side::Consuming, Method::Qos { prefetch });
-        self.desk
+        self.walk_io.write(Side::Consuming, Method::Qos { prefetch });
+        self.walk_io
             .write(Side::Consuming, Method::Consume(Consume::new(PARKED, &tag)));
         self.consumer = Some(tag);
-        self.desk.answer().await.map(drop)
+        self.walk_io.answer().await.map(drop)
     }
 
     /// Continues on another channel, once.
@@ -94,17 +94,17 @@ impl Walk {
         if self.tags.parted() > 0 {
             return Ok(());
         }
-        let end = self.desk.now() + ANSWER;
+        let end = self.walk_io.now() + ANSWER;
         while self.consumer.is_some() && !self.window.is_used_up() {
-            match self.desk.delivery(QUIET).await? {
+            match self.walk_io.delivery(QUIET).await? {
                 Some(delivery) => self.came(delivery),
-                None if ready(&self.desk).await? == 0 => break,
-                None if self.desk.now() >= end => return Err(Interrupted),
+                None if ready(&self.walk_io).await? == 0 => break,
+                None if self.walk_io.now() >= end => return Err(Interrupted),
                 None => {}
             }
         }
         self.stop().await?;
-        self.desk.part();
+        self.walk_io.part();
         self.tags.part(self.came);
         Ok(())
     }
@@ -114,9 +114,9 @@ impl Walk {
             return Ok(());
         };
         let tag = tag.as_str().into();
-        self.desk.write(Side::Consuming, Method::Cancel { tag });
-        self.desk.answer().await?;
-        while let Some(delivery) = self.desk.delivery_at_hand() {
+        self.walk_io.write(Side::Consuming, Method::Cancel { tag });
+        self.walk_io.answer().await?;
+        while let Some(delivery) = self.walk_io.delivery_at_hand() {
             self.came(delivery);
         }
         Ok(())
@@ -124,12 +124,12 @@ impl Walk {
 }
 
 /// How many messages are ready.
-pub(super) async fn ready(desk: &WalkIo) -> Result<u32, Interrupted> {
-    desk.write(
+pub(super) async fn ready(walk_io: &WalkIo) -> Result<u32, Interrupted> {
+    walk_io.write(
         Side::Consuming,
         Method::Declare(Box::new(Declare::passive(PARKED))),
     );
-    match desk.answer().await? {
+    match walk_io.answer().await? {
         Frame::Declared { messages, .. } => Ok(messages),
         _ => Err(Interrupted),
     }

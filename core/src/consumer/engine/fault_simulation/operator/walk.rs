@@ -42,13 +42,13 @@ pub(super) enum OperatorTask {
 type Sent = Arc<Delivery>;
 
 pub(super) struct Walk {
-    pub(super) desk: WalkIo,
-    errand: OperatorTask,
+    pub(super) walk_io: WalkIo,
+    operator_task: OperatorTask,
     /// After how many messages the operator stops.
     enough: usize,
     /// For a long walk: how many messages it keeps that must be renewed at its end.
     kept: Option<usize>,
-    wear: DeliveryLimit,
+    delivery_limit: DeliveryLimit,
     marks: CopyMarkers,
     pub(super) tags: ChannelTags,
     pub(super) came: u64,
@@ -71,20 +71,20 @@ fn seen(delivery: &Delivery) -> DeliveryHistory<'_> {
 impl Walk {
     /// Runs the walk from begin to end.
     pub(super) async fn go(
-        desk: WalkIo,
-        errand: OperatorTask,
+        walk_io: WalkIo,
+        operator_task: OperatorTask,
         (enough, kept): (usize, Option<usize>),
         number: u64,
         classic: bool,
     ) -> Result<(), Interrupted> {
-        let total = ready(&desk).await?;
+        let total = ready(&walk_io).await?;
         let length = if kept.is_some() { NEAR + 1 } else { total };
         let mut walk = Self {
-            desk,
-            errand,
+            walk_io,
+            operator_task,
             enough,
             kept,
-            wear: DeliveryLimit::of(classic, length),
+            delivery_limit: DeliveryLimit::of(classic, length),
             marks: CopyMarkers::of(number),
             tags: ChannelTags::default(),
             came: 0,
@@ -97,7 +97,7 @@ impl Walk {
             held: BTreeMap::new(),
         };
         let mut shown = 0;
-        if matches!(walk.errand, OperatorTask::Rewrite) {
+        if matches!(walk.operator_task, OperatorTask::Rewrite) {
             walk.rewrite().await?;
         }
         while shown < walk.enough
@@ -109,16 +109,16 @@ impl Walk {
         walk.rejoin().await?;
         walk.refresh().await?;
         for side in [Side::Consuming, Side::Publishing] {
-            walk.desk.write(side, Method::CloseConnection);
+            walk.walk_io.write(side, Method::CloseConnection);
         }
         Ok(())
     }
 
     async fn act(&mut self, shown: usize, delivery: &Sent) -> Result<(), Interrupted> {
         let number = number(&delivery.properties);
-        match &self.errand {
+        match &self.operator_task {
             OperatorTask::Replay { every } if shown.is_multiple_of(*every) => {
-                self.desk.tell(LedgerNote::Replays(number));
+                self.walk_io.tell(LedgerNote::Replays(number));
                 let replayed = self.marks.replayed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.replay(&replayed, false).expect("it is small")
@@ -127,13 +127,13 @@ impl Walk {
                 if may_go(None) {
                     self.settle(delivery.tag);
                 }
-                let stored = self.desk.confirm(publish).await?;
+                let stored = self.walk_io.confirm(publish).await?;
                 if may_go(Some(stored)) {
                     self.settle(delivery.tag);
                 }
             }
             OperatorTask::Drop(named) if named.contains(&number) => {
-                self.desk.tell(LedgerNote::Drops(number));
+                self.walk_io.tell(LedgerNote::Drops(number));
                 self.settle(delivery.tag);
             }
             _ => {}
@@ -146,26 +146,26 @@ impl Walk {
             let total = self.left;
             if self.expect().await?
                 && let Some(front) = self.ahead.front()
-                && self.wear.all_at_once(seen(front))
+                && self.delivery_limit.all_at_once(seen(front))
             {
                 self.rotate(total, |_, _| true).await?;
             }
         }
         loop {
-            if self.wear.counts() && self.is_full() {
+            if self.delivery_limit.counts() && self.is_full() {
                 self.part().await?;
             }
             if !self.expect().await? {
                 break;
             }
-            self.wear.holds(self.is_full());
+            self.delivery_limit.holds(self.is_full());
             let Some(front) = self.ahead.front() else {
                 break;
             };
             let source = self.marks.source(&front.properties);
-            let next_move = self.wear.next_move(seen(front), source, self.left > 0);
+            let next_move = self.delivery_limit.next_move(seen(front), source, self.left > 0);
             if next_move == WalkMove::Renew {
-                self.rotate(u32::MAX, |wear, next| wear.at_once(seen(next)))
+                self.rotate(u32::MAX, |delivery_limit, next| delivery_limit.at_once(seen(next)))
                     .await?;
                 continue;
             }
@@ -175,7 +175,7 @@ impl Walk {
                 self.pass_over(delivery);
                 continue;
             }
-            let stale = self.wear.at_the_end(seen(&delivery));
+            let stale = self.delivery_limit.at_the_end(seen(&delivery));
             let delivery = Arc::new(delivery);
             let renewable = stale.then(|| Arc::clone(&delivery));
             self.held.insert(delivery.tag, renewable);
@@ -227,7 +227,7 @@ impl Walk {
                 break;
             }
             let source = match self.ahead.front() {
-                Some(next) if wanted(self.wear, next) => self.marks.source(&next.properties),
+                Some(next) if wanted(self.delivery_limit, next) => self.marks.source(&next.properties),
                 _ => break,
             };
             if source == DeliverySource::Replayed {
@@ -242,7 +242,7 @@ impl Walk {
 
     async fn rejoin(&mut self) -> Result<(), Interrupted> {
         let mut farther = 0;
-        while self.wear.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
+        while self.delivery_limit.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
             if !self.expect().await? {
                 break;
             }
@@ -256,7 +256,7 @@ impl Walk {
     }
 
     async fn refresh(&mut self) -> Result<(), Interrupted> {
-        if self.wear.counts() {
+        if self.delivery_limit.counts() {
             self.stop().await?;
             for delivery in std::mem::take(&mut self.ahead) {
                 self.pass_over(delivery);
@@ -267,7 +267,7 @@ impl Walk {
     }
 
     fn pass_over(&mut self, delivery: Delivery) {
-        if self.wear.at_the_end(seen(&delivery)) {
+        if self.delivery_limit.at_the_end(seen(&delivery)) {
             self.keep(delivery);
         }
     }
@@ -292,7 +292,7 @@ impl Walk {
                 }
             }
             for (publish, delivery) in published.into_iter().zip(wave) {
-                let stored = self.desk.confirm(publish).await?;
+                let stored = self.walk_io.confirm(publish).await?;
                 if may_go(Some(stored)) {
                     self.settle(delivery.tag);
                     self.copies += 1;
@@ -304,14 +304,14 @@ impl Walk {
 
     fn publish(&self, to: &str, properties: BasicProperties, original: &Delivery) -> u64 {
         let message = Publish::to_queue(to, Arc::clone(&original.body)).with(properties);
-        self.desk.publish(Method::Publish(Box::new(message)))
+        self.walk_io.publish(Method::Publish(Box::new(message)))
     }
 
     fn settle(&mut self, tag: u64) {
         if self.held.remove(&tag).is_some() {
             let (channel, of_channel) = self.tags.of_channel(tag);
             let number = u16::try_from(channel + 1).expect("a walk parts once");
-            self.desk.acknowledge(number, of_channel);
+            self.walk_io.acknowledge(number, of_channel);
             self.window.settled(tag);
         }
     }

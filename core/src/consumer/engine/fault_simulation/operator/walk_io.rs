@@ -51,51 +51,51 @@ pub(super) struct WalkIo(Rc<RefCell<WalkIoState>>);
 
 impl WalkIo {
     pub(super) fn at(now: Duration) -> Self {
-        let papers = WalkIoState {
+        let state = WalkIoState {
             now,
             channel: 1,
             ..WalkIoState::default()
         };
-        let desk = Self(Rc::new(RefCell::new(papers)));
+        let walk_io = Self(Rc::new(RefCell::new(state)));
         for method in [Method::OpenChannel, Method::SelectConfirms] {
-            desk.write(Side::Publishing, method);
+            walk_io.write(Side::Publishing, method);
         }
-        desk.write(Side::Consuming, Method::OpenChannel);
-        desk
+        walk_io.write(Side::Consuming, Method::OpenChannel);
+        walk_io
     }
 
     // Used by the world.
 
     pub(super) fn has_written(&self, side: Side) -> bool {
-        let papers = self.0.borrow();
+        let state = self.0.borrow();
         match side {
-            Side::Consuming => !papers.walking.is_empty(),
-            Side::Publishing => !papers.publishing.is_empty(),
+            Side::Consuming => !state.walking.is_empty(),
+            Side::Publishing => !state.publishing.is_empty(),
         }
     }
 
     pub(super) fn take_written(&self, side: Side) -> Option<(u16, Method)> {
-        let mut papers = self.0.borrow_mut();
+        let mut state = self.0.borrow_mut();
         match side {
-            Side::Consuming => papers.walking.pop_front(),
-            Side::Publishing => papers.publishing.pop_front().map(|method| (1, method)),
+            Side::Consuming => state.walking.pop_front(),
+            Side::Publishing => state.publishing.pop_front().map(|method| (1, method)),
         }
     }
 
     pub(super) fn hears(&self, frame: Frame) {
-        let mut papers = self.0.borrow_mut();
+        let mut state = self.0.borrow_mut();
         match frame {
-            Frame::Deliver(delivery) => papers.deliveries.push_back(*delivery),
-            Frame::Return(_) => papers.came_back = true,
+            Frame::Deliver(delivery) => state.deliveries.push_back(*delivery),
+            Frame::Return(_) => state.came_back = true,
             Frame::Confirm { publish, stored } => {
-                let stored = stored && !std::mem::take(&mut papers.came_back);
-                papers.confirms.insert(publish, stored);
+                let stored = stored && !std::mem::take(&mut state.came_back);
+                state.confirms.insert(publish, stored);
             }
             Frame::Cancel { .. } | Frame::CloseChannel(_) | Frame::CloseConnection(_) => {
-                papers.is_over = true;
+                state.is_over = true;
             }
             Frame::ConsumeOk { .. } | Frame::CancelOk { .. } | Frame::Declared { .. } => {
-                papers.answers.push_back(frame);
+                state.answers.push_back(frame);
             }
             _ => {}
         }
@@ -120,11 +120,11 @@ impl WalkIo {
     }
 
     pub(super) fn write(&self, side: Side, method: Method) {
-        let mut papers = self.0.borrow_mut();
-        let channel = papers.channel;
+        let mut state = self.0.borrow_mut();
+        let channel = state.channel;
         match side {
-            Side::Consuming => papers.walking.push_back((channel, method)),
-            Side::Publishing => papers.publishing.push_back(method),
+            Side::Consuming => state.walking.push_back((channel, method)),
+            Side::Publishing => state.publishing.push_back(method),
         }
     }
 
@@ -146,9 +146,9 @@ impl WalkIo {
     /// Publishes, and returns the number of its confirm.
     pub(super) fn publish(&self, method: Method) -> u64 {
         self.write(Side::Publishing, method);
-        let mut papers = self.0.borrow_mut();
-        papers.publishes += 1;
-        papers.publishes
+        let mut state = self.0.borrow_mut();
+        state.publishes += 1;
+        state.publishes
     }
 
     pub(super) fn tell(&self, told: LedgerNote) {
@@ -156,14 +156,14 @@ impl WalkIo {
     }
 
     pub(super) async fn confirm(&self, publish: u64) -> Result<bool, Interrupted> {
-        self.until(None, |papers| papers.confirms.remove(&publish))
+        self.until(None, |state| state.confirms.remove(&publish))
             .await
             .map(|stored| stored.unwrap_or(false))
     }
 
     pub(super) async fn answer(&self) -> Result<Frame, Interrupted> {
         let answer = self
-            .until(None, |papers| papers.answers.pop_front())
+            .until(None, |state| state.answers.pop_front())
             .await?;
         answer.ok_or(Interrupted)
     }
@@ -171,7 +171,7 @@ impl WalkIo {
     /// The next delivery; `None` if none came for this time.
     pub(super) async fn delivery(&self, quiet: Duration) -> Result<Option<Delivery>, Interrupted> {
         let end = self.now() + quiet;
-        self.until(Some(end), |papers| papers.deliveries.pop_front())
+        self.until(Some(end), |state| state.deliveries.pop_front())
             .await
     }
 
@@ -185,18 +185,18 @@ impl WalkIo {
         mut take: impl FnMut(&mut WalkIoState) -> Option<T>,
     ) -> Result<Option<T>, Interrupted> {
         poll_fn(|_| {
-            let mut papers = self.0.borrow_mut();
-            papers.wakes_at = None;
-            if let Some(taken) = take(&mut papers) {
+            let mut state = self.0.borrow_mut();
+            state.wakes_at = None;
+            if let Some(taken) = take(&mut state) {
                 return Poll::Ready(Ok(Some(taken)));
             }
-            if papers.is_over {
+            if state.is_over {
                 return Poll::Ready(Err(Interrupted));
             }
-            if end.is_some_and(|end| end <= papers.now) {
+            if end.is_some_and(|end| end <= state.now) {
                 return Poll::Ready(Ok(None));
             }
-            papers.wakes_at = end;
+            state.wakes_at = end;
             Poll::Pending
         })
         .await

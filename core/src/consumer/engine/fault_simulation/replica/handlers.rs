@@ -32,12 +32,12 @@ impl Simulation {
         self.replicas[at].batches += 1;
         let batch = self.replicas[at].batches;
         for taken in 0..self.setting.batch {
-            let next = self.replicas[at].inbox.front();
+            let next = self.replicas[at].delivery_queue.front();
             let Some(number) = next.map(|next| number(next.message.properties())) else {
                 break;
             };
             // It would keep the others for so long as well.
-            let hangs = self.books.kind(number) == HandlerScript::Hangs;
+            let hangs = self.ledger.kind(number) == HandlerScript::Hangs;
             if hangs && taken > 0 {
                 break;
             }
@@ -58,7 +58,7 @@ impl Simulation {
     }
 
     fn take(&mut self, at: usize, batch: u64) -> Result<(), String> {
-        let Some(Delivery { token, message, .. }) = self.replicas[at].inbox.pop_front() else {
+        let Some(Delivery { token, message, .. }) = self.replicas[at].delivery_queue.pop_front() else {
             return Ok(());
         };
         let elsewhere =
@@ -71,7 +71,7 @@ impl Simulation {
             return Err(format!("replica {at} runs beside the active one"));
         }
         let number = number(message.properties());
-        let (kind, earlier) = (self.books.kind(number), self.books.runs(number));
+        let (kind, earlier) = (self.ledger.kind(number), self.ledger.runs(number));
         let (attempt, deferrals) = (message.attempt(), message.state().deferrals);
         self.note(|| format!("replica {at}: attempt {attempt} of {number} ({kind:?}) begins"));
         let time = match kind {
@@ -117,7 +117,7 @@ impl Simulation {
                 continue;
             }
             if running.kind == HandlerScript::Fine {
-                self.books.failed_with_others(running.number);
+                self.ledger.failed_with_others(running.number);
             }
             let ending = HandlerEnd::Settled(Outcome::retry(Failure::new("with others")));
             let token = running.token;
@@ -132,7 +132,7 @@ impl Simulation {
         let outcome = match running.kind {
             HandlerScript::FailsThenKills if running.attempt == 1 => Outcome::retry(failure()),
             HandlerScript::Poison | HandlerScript::FailsThenKills => {
-                self.books.hit(running.number);
+                self.ledger.hit(running.number);
                 self.note(|| format!("replica {at} dies of {}", running.number));
                 self.kill(at);
                 return Ok(());
@@ -154,7 +154,7 @@ impl Simulation {
         };
         if outcome == Outcome::Ack {
             self.note(|| format!("replica {at}: {} is handled", running.number));
-            self.books.handled(running.number);
+            self.ledger.handled(running.number);
         }
         let token = running.token;
         let ending = HandlerEnd::Settled(outcome);

@@ -75,7 +75,7 @@ impl Simulation {
             match copy.safe_from {
                 Some((safe, before)) if safe <= now && before != losses => {
                     if copy.original_comes_again {
-                        self.books.is_not_doubled(copy.number());
+                        self.ledger.is_not_doubled(copy.number());
                     }
                     withdrawn.push(copy.token);
                     continue;
@@ -95,7 +95,7 @@ impl Simulation {
     pub(super) fn drop_held_up(&mut self, at: usize) {
         for copy in std::mem::take(&mut self.replicas[at].held_up) {
             if copy.original_comes_again {
-                self.books.is_not_doubled(copy.number());
+                self.ledger.is_not_doubled(copy.number());
             }
         }
     }
@@ -117,7 +117,7 @@ impl Simulation {
             // It is on its way already.
             let mut sent = self.replicas[at].unconfirmed.values();
             if let Some(copy) = sent.find(|copy| copy.token == token) {
-                self.books.may_be_doubled(copy.number);
+                self.ledger.may_be_doubled(copy.number);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Simulation {
     /// not count: one held up for long is withdrawn, now or with a later channel.
     pub(super) fn comes_again(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
-        let (books, now) = (&mut self.books, self.now);
+        let (ledger, now) = (&mut self.ledger, self.now);
         let crash_loops = self.setting.crash_loops;
         for (_, number) in std::mem::take(&mut replica.with_us) {
             // Nothing keeps it from acknowledging what is stored in an old queue.
@@ -134,7 +134,7 @@ impl Simulation {
             if replica.stored.get(&number).is_some_and(is_kept) {
                 continue;
             }
-            books.may_be_doubled(number);
+            ledger.may_be_doubled(number);
             let mut copies = replica.held_up.iter_mut();
             let copy = copies.find(|copy| !copy.original_comes_again && copy.number() == number);
             if let Some(copy) = copy {
@@ -143,7 +143,7 @@ impl Simulation {
         }
         for copy in &mut replica.held_up {
             if copy.is_stale(now) && std::mem::take(&mut copy.original_comes_again) {
-                books.is_not_doubled(copy.number());
+                ledger.is_not_doubled(copy.number());
             }
         }
     }

@@ -209,10 +209,10 @@ impl Simulation {
             return;
         }
         self.note(|| format!("replica {at} is killed"));
-        self.bury(at);
+        self.forget_replica(at);
     }
 
-    pub(super) fn bury(&mut self, at: usize) {
+    pub(super) fn forget_replica(&mut self, at: usize) {
         self.comes_again(at);
         self.drop_held_up(at);
         self.hit_running(at);
@@ -255,6 +255,6 @@ impl Simulation {
             self.replicas[at].line(side).connection = line.connection;
         }
         self.replicas[at].engine = None;
-        self.bury(at);
+        self.forget_replica(at);
     }
 }

@@ -96,7 +96,7 @@ pub(super) struct Replica {
     syncs: VecDeque<u64>,
     /// Messages of that channel whose settlements have not arrived at the broker, by tag.
     with_us: BTreeMap<u64, u32>,
-    inbox: VecDeque<Delivery>,
+    delivery_queue: VecDeque<Delivery>,
     running: Vec<Running>,
     /// How many batches its handlers have taken.
     batches: u64,
@@ -144,7 +144,7 @@ impl Replica {
             channel: 0,
             syncs: VecDeque::new(),
             with_us: BTreeMap::new(),
-            inbox: VecDeque::new(),
+            delivery_queue: VecDeque::new(),
             running: Vec::new(),
             batches: 0,
             unconfirmed: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl Replica {
                 choices.push(ReplicaStep::Reads(at, side));
             }
         }
-        if !self.inbox.is_empty() && !self.closing && self.handlers() < concurrency {
+        if !self.delivery_queue.is_empty() && !self.closing && self.handlers() < concurrency {
             choices.push(ReplicaStep::Begins(at));
         }
     }
@@ -373,7 +373,7 @@ impl Simulation {
             if engine.is_pausing() && !replica.wanted.deliveries.is_empty() {
                 return Err(format!("replica {at} hands out a message in a pause"));
             }
-            replica.inbox.extend(replica.wanted.deliveries.drain(..));
+            replica.delivery_queue.extend(replica.wanted.deliveries.drain(..));
             let most = 3 * usize::from(self.setting.prefetch) + 3 * 64 + 2;
             if engine.outstanding() > most {
                 return Err(format!(
@@ -387,7 +387,7 @@ impl Simulation {
                 if finished {
                     // A copy may still be on its way.
                     for (_, received) in engine.held() {
-                        self.books.may_be_doubled(number(&received.properties));
+                        self.ledger.may_be_doubled(number(&received.properties));
                     }
                     engine.give_back_the_rest(&mut replica.wanted);
                     for command in std::mem::take(&mut replica.wanted.list) {

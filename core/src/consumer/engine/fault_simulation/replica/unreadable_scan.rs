@@ -69,7 +69,7 @@ impl Simulation {
     /// Looks before a channel is opened. Returns `Ok` if that can be opened now.
     pub(super) fn begin_look(&mut self, at: usize, session: u64) -> Result<bool> {
         let internal_errors = self.replicas[at].internal_errors.clone();
-        self.take_singly(at, internal_errors.singly(self.setting.prefetch));
+        self.take_one_by_one(at, internal_errors.one_by_one(self.setting.prefetch));
         if !internal_errors.looks() {
             return Ok(true);
         }
@@ -105,7 +105,7 @@ impl Simulation {
                 let Some(connection) = self.broker.connect_amqp10() else {
                     return Err(super::lost());
                 };
-                let found = self.read_singly(connection, 1);
+                let found = self.read_one_by_one(connection, 1);
                 (connection, found.unwrap_or_default())
             }
             (None, ScanRange::Singly { .. }) => {
@@ -176,7 +176,7 @@ impl Simulation {
     fn read(&mut self, connection: ConnectionId, reach: ScanRange) -> Option<Vec<Delivery>> {
         let most = match reach {
             ScanRange::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
-            ScanRange::Singly { in_order, .. } => return self.read_singly(connection, in_order),
+            ScanRange::Singly { in_order, .. } => return self.read_one_by_one(connection, in_order),
         };
         for method in [
             Method::OpenChannel,
@@ -190,7 +190,7 @@ impl Simulation {
         while let Some((_, frame)) = self.broker.receive(connection) {
             if let Frame::Deliver(delivery) = frame {
                 // It comes again after the look, as after a crash.
-                self.books.hit(number(&delivery.properties));
+                self.ledger.hit(number(&delivery.properties));
                 if delivery.unreadable {
                     found.push(*delivery);
                 }
@@ -198,7 +198,7 @@ impl Simulation {
         }
         if !self.broker.is_open(connection) {
             // What was still to be sent comes again as well.
-            self.books.hit_all();
+            self.ledger.hit_all();
             return None;
         }
         // Nothing comes that was not asked for.
@@ -208,7 +208,7 @@ impl Simulation {
     }
 
     /// The same of one message after the other. A look that has found something ends with it: what is behind may end the connection.
-    fn read_singly(&mut self, connection: ConnectionId, in_order: u32) -> Option<Vec<Delivery>> {
+    fn read_one_by_one(&mut self, connection: ConnectionId, in_order: u32) -> Option<Vec<Delivery>> {
         for method in [Method::OpenChannel, Method::SelectConfirms] {
             self.broker.send(connection, 1, method);
         }
@@ -227,13 +227,13 @@ impl Simulation {
                 })
                 .collect();
             if !self.broker.is_open(connection) {
-                self.books.hit_all();
+                self.ledger.hit_all();
                 return None;
             }
             let Some(delivery) = got.into_iter().next() else {
                 break;
             };
-            self.books.hit(number(&delivery.properties));
+            self.ledger.hit(number(&delivery.properties));
             if delivery.unreadable {
                 found.push(*delivery);
                 break;
@@ -242,9 +242,9 @@ impl Simulation {
         Some(found)
     }
 
-    fn take_singly(&mut self, at: usize, count: u32) {
+    fn take_one_by_one(&mut self, at: usize, count: u32) {
         if let Some(engine) = &mut self.replicas[at].engine {
-            engine.take_singly(count);
+            engine.take_one_by_one(count);
         }
     }
 
@@ -257,8 +257,8 @@ impl Simulation {
         let internal_errors = self.replicas[at].internal_errors.clone();
         let session = look.session;
         match internal_errors.looked(self.suspect_queue(), looked) {
-            Ok(singly) => {
-                self.take_singly(at, singly);
+            Ok(one_by_one) => {
+                self.take_one_by_one(at, one_by_one);
                 self.consume(at, session)
             }
             Err(error) => self.tell(at, Input::OpenFailed { session, error }),
@@ -291,7 +291,7 @@ impl Simulation {
             return Err(super::lost());
         }
         for (_, number) in &look.meant {
-            self.books.set_aside(*number);
+            self.ledger.set_aside(*number);
         }
         self.release(connection);
         self.broker.cut(connection);
@@ -318,7 +318,7 @@ impl Simulation {
             self.broker.cut(connection);
         }
         for (_, number) in &look.meant {
-            self.books.may_be_doubled(*number);
+            self.ledger.may_be_doubled(*number);
         }
     }
 }
