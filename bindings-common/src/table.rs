@@ -46,7 +46,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "prefetch",
-            usual.window().to_string(),
+            usual.configured_prefetch().to_string(),
             "How many messages may be unacknowledged at the same time, 1 to 65535.",
         ),
         (
@@ -56,7 +56,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "concurrency",
-            usual.handlers().to_string(),
+            usual.configured_concurrency().to_string(),
             "How many handlers run at the same time. The default is 1 for a `def` handler in Python and for the command, whose default `prefetch` is 2 × `concurrency`.",
         ),
         (
@@ -71,7 +71,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "handler_timeout",
-            usual.limit().map_or_else(String::new, format_duration),
+            usual.configured_handler_timeout().map_or_else(String::new, format_duration),
             "How long a handler may take. If it takes longer, the attempt fails, whatever the handler returns. At most 365 days. The default with `--http` is 30 s.",
         ),
         (
@@ -111,7 +111,7 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "drain_timeout",
-            format_duration(usual.last_call()),
+            format_duration(usual.configured_drain_timeout()),
             "How long closing waits for running handlers. After that, the messages that they hold are requeued. Copies that the broker has not confirmed yet get up to three seconds more. At most 365 days.",
         ),
         (

@@ -82,7 +82,7 @@ deleted_with_messages (lost says how many).";
 /// A waiting queue, and what is to become of it.
 struct Finding {
     queue: String,
-    rung: WaitingQueue,
+    waiting_queue: WaitingQueue,
     verdict: Verdict,
 }
 
@@ -165,17 +165,17 @@ async fn sweep(
     for (queue, policies) in wanted {
         let stay = kept(policies);
         let asked = policies.iter().chain(was).cloned();
-        for rung in client.waiting(queue).rungs(asked).await? {
-            let verdict = if stay.contains(&rung.delay) {
+        for waiting_queue in client.waiting(queue).queues(asked).await? {
+            let verdict = if stay.contains(&waiting_queue.delay) {
                 Verdict::Kept
-            } else if rung.messages > 0 || rung.consumers > 0 {
+            } else if waiting_queue.messages > 0 || waiting_queue.consumers > 0 {
                 Verdict::InUse
             } else {
                 Verdict::Unneeded
             };
             findings.push(Finding {
                 queue: queue.clone(),
-                rung,
+                waiting_queue,
                 verdict,
             });
         }
@@ -195,7 +195,7 @@ async fn sweep(
             .filter(|finding| finding.verdict == Verdict::Unneeded)
         {
             let waiting = client.waiting(&finding.queue);
-            finding.verdict = match waiting.sweep(&finding.rung, options.seen_empty).await {
+            finding.verdict = match waiting.delete_unused(&finding.waiting_queue, options.seen_empty).await {
                 Ok(DeleteResult::Deleted) => Verdict::Deleted,
                 Ok(DeleteResult::DeletedWith(lost)) => Verdict::Lost(lost),
                 Ok(DeleteResult::Consumed) => Verdict::Consumed,
@@ -225,7 +225,7 @@ fn question(findings: &[Finding], unneeded: usize) -> String {
         .iter()
         .filter(|finding| finding.verdict == Verdict::Unneeded)
         .take(8)
-        .map(|finding| terminal_escape::line(&finding.rung.name).into_owned())
+        .map(|finding| terminal_escape::line(&finding.waiting_queue.name).into_owned())
         .collect();
     let more = if unneeded > names.len() {
         format!(" and {} more", unneeded - names.len())
@@ -268,11 +268,11 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
         match finding.verdict {
             Verdict::Consumed => output.note(&format!(
                 "{} stays: {} has consumers, stop them first",
-                finding.rung.name, finding.queue
+                finding.waiting_queue.name, finding.queue
             )),
             Verdict::Lost(lost) => output.note(&format!(
                 "{lost} messages came into {} while it was deleted, and are gone: somebody published into it meanwhile",
-                finding.rung.name
+                finding.waiting_queue.name
             )),
             _ => {}
         }
@@ -315,18 +315,18 @@ impl Verdict {
 fn row(finding: &Finding) -> Vec<Text> {
     vec![
         finding.verdict.word().1,
-        Look::Bold.of(format_duration(finding.rung.delay)),
-        Look::Plain.of(finding.rung.messages),
-        Look::Plain.of(terminal_escape::line(&finding.rung.name)),
+        Look::Bold.of(format_duration(finding.waiting_queue.delay)),
+        Look::Plain.of(finding.waiting_queue.messages),
+        Look::Plain.of(terminal_escape::line(&finding.waiting_queue.name)),
     ]
 }
 
 fn as_json(finding: &Finding) -> Value {
     let mut object = json!({
         "queue": finding.queue,
-        "name": finding.rung.name,
-        "delay_ms": u64::try_from(finding.rung.delay.as_millis()).unwrap_or(u64::MAX),
-        "waiting": finding.rung.messages,
+        "name": finding.waiting_queue.name,
+        "delay_ms": u64::try_from(finding.waiting_queue.delay.as_millis()).unwrap_or(u64::MAX),
+        "waiting": finding.waiting_queue.messages,
         "verdict": finding.verdict.word().0,
     });
     if let Verdict::Lost(lost) = finding.verdict {

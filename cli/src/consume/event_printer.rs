@@ -335,8 +335,8 @@ fn for_people(event: &Event, most_crashes: u32) -> (&'static str, Style, String)
 
 /// An event by its stable names; what an event does not say is left out.
 fn as_json(event: &Event) -> Value {
-    let facts = event.facts();
-    let mut object = json!({"event": event.name(), "queue": facts.queue});
+    let fields = event.fields();
+    let mut object = json!({"event": event.name(), "queue": fields.queue});
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
             object[name] = value;
@@ -350,15 +350,15 @@ fn as_json(event: &Event) -> Value {
     } else {
         "delay_ms"
     };
-    set("message_id", facts.message_id.map(|id| json!(id)));
-    set("attempt", facts.attempt.map(|attempt| json!(attempt)));
-    set(span, facts.delay.map(ms));
-    set("reason", facts.reason.map(|reason| json!(reason.as_str())));
-    set("error", facts.error.map(|error| json!(error)));
-    set("crashes", facts.crashes.map(|crashes| json!(crashes)));
-    set("to", facts.to.map(|to| json!(to)));
-    set("count", facts.count.map(|count| json!(count)));
-    set("cause", facts.cause.map(|cause| json!(cause)));
+    set("message_id", fields.message_id.map(|id| json!(id)));
+    set("attempt", fields.attempt.map(|attempt| json!(attempt)));
+    set(span, fields.delay.map(ms));
+    set("reason", fields.reason.map(|reason| json!(reason.as_str())));
+    set("error", fields.error.map(|error| json!(error)));
+    set("crashes", fields.crashes.map(|crashes| json!(crashes)));
+    set("to", fields.to.map(|to| json!(to)));
+    set("count", fields.count.map(|count| json!(count)));
+    set("cause", fields.cause.map(|cause| json!(cause)));
     object
 }
 

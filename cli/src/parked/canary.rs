@@ -294,13 +294,13 @@ async fn parked_again(parked: &Parked, ordered: &Ordered) -> Result<Vec<Record>,
 /// The target, and those of its waiting queues that exist: of the default policy and of the ladder.
 pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, Fault> {
     let mut all = vec![target.to_owned()];
-    let mut rungs = Policy::default().delays();
+    let mut delays = Policy::default().delays();
     let mut delay = Duration::from_millis(1);
     while delay <= retryrmq::MAX_DELAY {
-        rungs.insert(retryrmq::delay_step(delay));
+        delays.insert(retryrmq::delay_step(delay));
         delay = retryrmq::delay_step(delay) + Duration::from_millis(1);
     }
-    all.extend(rungs.into_iter().map(|rung| waiting_queue(target, rung)));
+    all.extend(delays.into_iter().map(|delay| waiting_queue(target, delay)));
     all.retain(|name| name.len() <= 255);
     let depths = client.depths(&all).await?;
     let exists: Vec<bool> = depths.iter().map(Option::is_some).collect();

@@ -165,17 +165,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let parked = target::parked(&client, &options.queue, options.dlq);
-    let mut rungs = match work {
+    let mut waiting_queues = match work {
         Some(work) => canary::family(&client, work).await?.split_off(1), // without the work queue
         None => Vec::new(),
     };
-    rungs.extend(own);
-    rungs.sort_unstable();
-    rungs.dedup();
+    waiting_queues.extend(own);
+    waiting_queues.sort_unstable();
+    waiting_queues.dedup();
     let mut forget = Forget {
         client: &client,
         parked: &parked,
-        rungs: &rungs,
+        waiting_queues: &waiting_queues,
         notes,
         audit: None,
         output,
@@ -236,10 +236,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let looked = format!(
         "looked through {} and {} waiting queue{}{}{}",
         names(&queues),
-        rungs.len(),
-        if rungs.len() == 1 { "" } else { "s" },
-        if rungs.is_empty() { "" } else { ": " },
-        names(&rungs)
+        waiting_queues.len(),
+        if waiting_queues.len() == 1 { "" } else { "s" },
+        if waiting_queues.is_empty() { "" } else { ": " },
+        names(&waiting_queues)
     );
     done.map_err(|fault| fault.after(&summary))?;
     selection.tell(output);
@@ -274,7 +274,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 struct Forget<'a> {
     client: &'a Client,
     parked: &'a Parked,
-    rungs: &'a [String],
+    waiting_queues: &'a [String],
     /// What is on hold, unless the messages are named.
     notes: Notes,
     audit: Option<Audit>,
@@ -393,22 +393,22 @@ impl Forget<'_> {
         stop: &Stop,
     ) -> Result<(usize, Marks), Fault> {
         let (mut count, mut marks) = (0, Marks::new());
-        for rung in self.rungs {
+        for waiting_queue in self.waiting_queues {
             if stop.is_set() {
                 break;
             }
-            let Some(mut walk) = self.parked.erasure(rung, most).await? else {
+            let Some(mut walk) = self.parked.erase_walk(waiting_queue, most).await? else {
                 continue;
             };
             if walk.others() > 0 {
                 walk.close().await?;
-                return Err(held_in(rung));
+                return Err(held_in(waiting_queue));
             }
             let work = async {
                 while !stop.is_set()
                     && let Some(record) = walk.next().await?
                 {
-                    if !selection.takes(usize::MAX, &record, rung) {
+                    if !selection.takes(usize::MAX, &record, waiting_queue) {
                         continue;
                     }
                     self.found = true;
@@ -427,10 +427,10 @@ impl Forget<'_> {
                         }
                         Some(_) if !is_meant => {}
                         Some(_) => {
-                            self.write_down(&record, rung).await?;
+                            self.write_down(&record, waiting_queue).await?;
                             walk.erase(&record).await?;
                             self.forgotten.1 += 1;
-                            let line = self.line(0, &record, rung);
+                            let line = self.line(0, &record, waiting_queue);
                             self.print(line, true);
                         }
                     }
@@ -443,7 +443,7 @@ impl Forget<'_> {
             done?;
             closed?;
             if others > 0 && !stop.is_set() {
-                return Err(held_in(rung));
+                return Err(held_in(waiting_queue));
             }
         }
         Ok((count, marks))
@@ -495,10 +495,10 @@ fn on_hold_are(which: &str) -> Fault {
 }
 
 /// Why nothing is forgotten while somebody looks at a waiting queue.
-fn held_in(rung: &str) -> Fault {
+fn held_in(waiting_queue: &str) -> Fault {
     Fault::held(format!(
         "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when they are done",
-        terminal_escape::line(rung)
+        terminal_escape::line(waiting_queue)
     ))
 }
 

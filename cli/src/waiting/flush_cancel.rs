@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     MOST_PASSES, Place, held, held_in,
     selection::{self, Choice},
-    worn,
+    check_delivery_count,
 };
 use crate::{
     error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
@@ -105,7 +105,7 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         .as_deref()
         .map(retryrmq::parse_duration)
         .transpose()?;
-    let only = |rung: &WaitingQueue| waits.is_none_or(|waits| rung.delay == waits);
+    let only = |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
     act(
         &options.place,
         &choice,
@@ -148,11 +148,11 @@ async fn act(
     let client = global.connect().await?;
     let mut is_cut = false;
     let work = async {
-        let mut rungs = place.rungs(&client).await?;
-        rungs.retain(&only);
-        let others = held(&rungs);
-        rungs.retain(|rung| rung.messages > 0);
-        let all: u64 = rungs.iter().map(|rung| u64::from(rung.messages)).sum();
+        let mut waiting_queues = place.waiting_queues(&client).await?;
+        waiting_queues.retain(&only);
+        let others = held(&waiting_queues);
+        waiting_queues.retain(|waiting_queue| waiting_queue.messages > 0);
+        let all: u64 = waiting_queues.iter().map(|waiting_queue| u64::from(waiting_queue.messages)).sum();
         if all == 0 {
             if let Some(others) = others {
                 return Err(Fault::held(others));
@@ -162,12 +162,12 @@ async fn act(
                 place.queue
             )));
         }
-        if !sure && !prompt::agreed(&deed.question(choice, all, &rungs, &place.queue)).await? {
+        if !sure && !prompt::agreed(&deed.question(choice, all, &waiting_queues, &place.queue)).await? {
             output.note("nothing was done");
             return Ok(Exit::Ok);
         }
         let mut moving = Moving::of(place, choice, deed, (all, others), output)?;
-        let moved = moving.through(&client, &rungs).await;
+        let moved = moving.through(&client, &waiting_queues).await;
         is_cut = moving.is_cut;
         moving.end(moved, output)
     };
@@ -179,10 +179,10 @@ async fn act(
 }
 
 impl Deed {
-    fn question(self, choice: &Choice, all: u64, rungs: &[WaitingQueue], queue: &str) -> String {
+    fn question(self, choice: &Choice, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
         let queue = terminal_escape::line(queue);
         let which = match choice {
-            Choice::All => format!("{all} messages that wait ({})", delays(rungs)),
+            Choice::All => format!("{all} messages that wait ({})", delays(waiting_queues)),
             Choice::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
         };
         match self {
@@ -202,10 +202,10 @@ impl Deed {
     }
 }
 
-fn delays(rungs: &[WaitingQueue]) -> String {
-    let delays: Vec<_> = rungs
+fn delays(waiting_queues: &[WaitingQueue]) -> String {
+    let delays: Vec<_> = waiting_queues
         .iter()
-        .map(|rung| format_duration(rung.delay))
+        .map(|waiting_queue| format_duration(waiting_queue.delay))
         .collect();
     delays.join(", ")
 }
@@ -261,16 +261,16 @@ impl<'a> Moving<'a> {
         })
     }
 
-    async fn through(&mut self, client: &Client, rungs: &[WaitingQueue]) -> Result<(), Fault> {
-        for rung in rungs {
+    async fn through(&mut self, client: &Client, waiting_queues: &[WaitingQueue]) -> Result<(), Fault> {
+        for waiting_queue in waiting_queues {
             if self.is_over() {
                 break;
             }
-            let mut look = client.waiting(self.queue).look(rung).await?;
-            let walked = self.walk(&mut look, rung).await;
+            let mut look = client.waiting(self.queue).walk_queue(waiting_queue).await?;
+            let walked = self.walk(&mut look, waiting_queue).await;
             self.skipped += u64::from(look.skipped());
             if look.others() > 0 {
-                self.others.get_or_insert_with(|| held_in(rung));
+                self.others.get_or_insert_with(|| held_in(waiting_queue));
             }
             let closed = look.close().await;
             walked?;
@@ -283,18 +283,18 @@ impl<'a> Moving<'a> {
         self.stop.is_set() || self.halted
     }
 
-    async fn walk(&mut self, look: &mut WaitingWalk, rung: &WaitingQueue) -> Result<(), Fault> {
+    async fn walk(&mut self, look: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), Fault> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
             let next = look.next().await;
             let is_end = !matches!(next, Ok(Some(_)));
-            if let Ok(Some(waiter)) = &next {
+            if let Ok(Some(waiting_message)) = &next {
                 self.bar.inc(1);
-                if self.choice.takes(waiter) {
-                    self.found.extend(self.choice.names(waiter));
-                    batch.push(waiter.clone());
+                if self.choice.takes(waiting_message) {
+                    self.found.extend(self.choice.names(waiting_message));
+                    batch.push(waiting_message.clone());
                 } else {
-                    worn(waiter, rung, MOST_PASSES)?;
+                    check_delivery_count(waiting_message, waiting_queue, MOST_PASSES)?;
                 }
             }
             if is_end || batch.len() == AT_A_TIME {
@@ -319,7 +319,7 @@ impl<'a> Moving<'a> {
             self.is_cut = true;
             return Ok(());
         };
-        for (waiter, result) in batch.iter().zip(results) {
+        for (waiting_message, result) in batch.iter().zip(results) {
             let why = result.as_ref().err().map(ToString::to_string);
             if self.output.is_json() {
                 let outcome = if why.is_none() {
@@ -328,7 +328,7 @@ impl<'a> Moving<'a> {
                     "failed"
                 };
                 let line = json!({
-                    "id": selection::name(waiter), "mark": waiter.mark, "outcome": outcome, "error": why,
+                    "id": selection::name(waiting_message), "mark": waiting_message.mark, "outcome": outcome, "error": why,
                 });
                 self.listener.hears(|| self.output.json_line(&line));
             }

@@ -49,35 +49,35 @@ impl Place {
     }
 
     /// The waiting queues that exist.
-    async fn rungs(&self, client: &Client) -> Result<Vec<WaitingQueue>, Fault> {
+    async fn waiting_queues(&self, client: &Client) -> Result<Vec<WaitingQueue>, Fault> {
         if let Some(work) = retryrmq::work_queue_of(&self.queue) {
             return Err(Fault::usage(format!(
                 "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
                 self.queue
             )));
         }
-        let rungs = client.waiting(&self.queue).rungs(self.policies()?).await?;
-        if rungs.is_empty() {
+        let waiting_queues = client.waiting(&self.queue).queues(self.policies()?).await?;
+        if waiting_queues.is_empty() {
             return Err(Fault::not_found(format!(
                 "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
                 self.queue
             )));
         }
-        Ok(rungs)
+        Ok(waiting_queues)
     }
 }
 
 /// What to say where somebody else looks at one of these waiting queues, and holds messages that are not to be seen.
-fn held(rungs: &[WaitingQueue]) -> Option<String> {
-    let looked_at = rungs.iter().find(|rung| rung.consumers > 0);
+fn held(waiting_queues: &[WaitingQueue]) -> Option<String> {
+    let looked_at = waiting_queues.iter().find(|waiting_queue| waiting_queue.consumers > 0);
     looked_at.map(held_in)
 }
 
 /// What to say where somebody else looks at this one.
-fn held_in(rung: &WaitingQueue) -> String {
+fn held_in(waiting_queue: &WaitingQueue) -> String {
     format!(
         "somebody else looks at {}: what they hold is not seen here, try again when they are done",
-        terminal_escape::line(&rung.name)
+        terminal_escape::line(&waiting_queue.name)
     )
 }
 
@@ -87,16 +87,16 @@ const MOST_LOOKS: u32 = 2;
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
-fn worn(waiter: &WaitingMessage, rung: &WaitingQueue, most: u32) -> Result<(), Fault> {
-    if waiter.looks < most {
+fn check_delivery_count(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue, most: u32) -> Result<(), Fault> {
+    if waiting_message.looks < most {
         return Ok(());
     }
     Err(Fault::failed(format!(
         "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
          come back, or `waiting flush --all`",
-        selection::name(waiter),
-        rung.name,
-        waiter.looks
+        selection::name(waiting_message),
+        waiting_queue.name,
+        waiting_message.looks
     )))
 }
 

@@ -14,10 +14,10 @@ pub(super) enum Choice {
 
 impl Choice {
     /// Those of the names that mean this message.
-    pub(super) fn names(&self, waiter: &WaitingMessage) -> Vec<String> {
+    pub(super) fn names(&self, waiting_message: &WaitingMessage) -> Vec<String> {
         match self {
             Self::All => Vec::new(),
-            Self::Ids(ids) => ids.iter().filter(|id| is(waiter, id)).cloned().collect(),
+            Self::Ids(ids) => ids.iter().filter(|id| is(waiting_message, id)).cloned().collect(),
         }
     }
 
@@ -31,24 +31,24 @@ impl Choice {
         (!missing.is_empty()).then(|| missing.join(", "))
     }
 
-    pub(super) fn takes(&self, waiter: &WaitingMessage) -> bool {
+    pub(super) fn takes(&self, waiting_message: &WaitingMessage) -> bool {
         match self {
             Self::All => true,
-            Self::Ids(ids) => ids.iter().any(|id| is(waiter, id)),
+            Self::Ids(ids) => ids.iter().any(|id| is(waiting_message, id)),
         }
     }
 }
 
 /// Whether a message goes by that name.
-pub(super) fn is(waiter: &WaitingMessage, id: &str) -> bool {
-    waiter.message().message_id() == Some(id)
-        || id.strip_prefix('#').is_some_and(|mark| mark == waiter.mark)
+pub(super) fn is(waiting_message: &WaitingMessage, id: &str) -> bool {
+    waiting_message.message().message_id() == Some(id)
+        || id.strip_prefix('#').is_some_and(|mark| mark == waiting_message.mark)
 }
 
 /// The name that a message goes by: its id, or its mark.
-pub(super) fn name(waiter: &WaitingMessage) -> String {
-    let message = waiter.message();
+pub(super) fn name(waiting_message: &WaitingMessage) -> String {
+    let message = waiting_message.message();
     message
         .message_id()
-        .map_or_else(|| format!("#{}", waiter.mark), ToOwned::to_owned)
+        .map_or_else(|| format!("#{}", waiting_message.mark), ToOwned::to_owned)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, worn};
+use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, check_delivery_count};
 use crate::{
     error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop, time_format,
 };
@@ -30,7 +30,7 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
     let client = global.connect().await?;
     let found = find(&options, &stop, &client).await;
     client.close().await;
-    let Some((rung, waiter)) = found? else {
+    let Some((waiting_queue, waiting_message)) = found? else {
         if stop.is_set() {
             return Ok(Exit::Interrupted);
         }
@@ -41,10 +41,10 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         )));
     };
     if output.is_json() {
-        output.json_document(&as_json(&rung, &waiter))?;
+        output.json_document(&as_json(&waiting_queue, &waiting_message))?;
         return Ok(Exit::Ok);
     }
-    print(&rung, &waiter, output)?;
+    print(&waiting_queue, &waiting_message, output)?;
     Ok(Exit::Ok)
 }
 
@@ -53,20 +53,20 @@ async fn find(
     stop: &Stop,
     client: &Client,
 ) -> Result<Option<(WaitingQueue, WaitingMessage)>, Fault> {
-    let rungs = options.place.rungs(client).await?;
-    let mut others = held(&rungs);
-    for rung in rungs {
-        if rung.messages == 0 || stop.is_set() {
+    let waiting_queues = options.place.waiting_queues(client).await?;
+    let mut others = held(&waiting_queues);
+    for waiting_queue in waiting_queues {
+        if waiting_queue.messages == 0 || stop.is_set() {
             continue;
         }
-        let mut look = client.waiting(&options.place.queue).look(&rung).await?;
+        let mut look = client.waiting(&options.place.queue).walk_queue(&waiting_queue).await?;
         let found = loop {
             if stop.is_set() {
                 break Ok(None);
             }
             match look.next().await {
-                Ok(Some(waiter)) if selection::is(&waiter, &options.id) => break Ok(Some(waiter)),
-                Ok(Some(waiter)) => match worn(&waiter, &rung, MOST_LOOKS) {
+                Ok(Some(waiting_message)) if selection::is(&waiting_message, &options.id) => break Ok(Some(waiting_message)),
+                Ok(Some(waiting_message)) => match check_delivery_count(&waiting_message, &waiting_queue, MOST_LOOKS) {
                     Ok(()) => {}
                     Err(fault) => break Err(fault),
                 },
@@ -74,11 +74,11 @@ async fn find(
                 Err(error) => break Err(error.into()),
             }
         };
-        others = others.or_else(|| (look.others() > 0).then(|| held_in(&rung)));
+        others = others.or_else(|| (look.others() > 0).then(|| held_in(&waiting_queue)));
         let closed = look.close().await;
-        if let Some(waiter) = found? {
+        if let Some(waiting_message) = found? {
             closed?;
-            return Ok(Some((rung, waiter)));
+            return Ok(Some((waiting_queue, waiting_message)));
         }
         closed?;
     }
@@ -91,8 +91,8 @@ async fn find(
     }
 }
 
-fn print(rung: &WaitingQueue, waiter: &WaitingMessage, output: &Output) -> Result<(), Fault> {
-    let message = waiter.message();
+fn print(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage, output: &Output) -> Result<(), Fault> {
+    let message = waiting_message.message();
     let line = |label: &str, value: &str| {
         output.line(&format!(
             "{} {}",
@@ -100,16 +100,16 @@ fn print(rung: &WaitingQueue, waiter: &WaitingMessage, output: &Output) -> Resul
             terminal_escape::line(value)
         ))
     };
-    output.line(&output.bold(terminal_escape::line(&selection::name(waiter))))?;
+    output.line(&output.bold(terminal_escape::line(&selection::name(waiting_message))))?;
     line(
         "comes back",
-        &waiter.due.map_or_else(
-            || format!("within {}", format_duration(waiter.delay)),
+        &waiting_message.due.map_or_else(
+            || format!("within {}", format_duration(waiting_message.delay)),
             |due| format!("{} ({})", coming(due), time_format::absolute(due)),
         ),
     )?;
-    line("waits in", &rung.name)?;
-    line("for", &format_duration(waiter.delay))?;
+    line("waits in", &waiting_queue.name)?;
+    line("for", &format_duration(waiting_message.delay))?;
     line("retries", &message.retries().to_string())?;
     let exchange = match message.exchange() {
         "" => "the default exchange",
@@ -117,14 +117,14 @@ fn print(rung: &WaitingQueue, waiter: &WaitingMessage, output: &Output) -> Resul
     };
     line("exchange", exchange)?;
     line("routing key", message.routing_key())?;
-    line("mark", &format!("#{}", waiter.mark))?;
-    if !waiter.error.is_empty() {
-        line("error", &waiter.error)?;
+    line("mark", &format!("#{}", waiting_message.mark))?;
+    if !waiting_message.error.is_empty() {
+        line("error", &waiting_message.error)?;
     }
-    if !waiter.error_type.is_empty() {
-        line("type", &waiter.error_type)?;
+    if !waiting_message.error_type.is_empty() {
+        line("type", &waiting_message.error_type)?;
     }
-    for entry in &waiter.history {
+    for entry in &waiting_message.history {
         let at = time_format::rfc3339_of_seconds(entry.at).unwrap_or_default();
         line(
             &format!("attempt {}", entry.attempt),
@@ -152,22 +152,22 @@ fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
     Ok(())
 }
 
-fn as_json(rung: &WaitingQueue, waiter: &WaitingMessage) -> serde_json::Value {
-    let message = waiter.message();
-    let history: Vec<_> = waiter.history.iter().map(|entry| json!({
+fn as_json(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage) -> serde_json::Value {
+    let message = waiting_message.message();
+    let history: Vec<_> = waiting_message.history.iter().map(|entry| json!({
         "attempt": entry.attempt, "at": time_format::rfc3339_of_seconds(entry.at), "error": entry.error, "host": entry.host,
     })).collect();
     json!({
-        "id": selection::name(waiter),
-        "mark": waiter.mark,
-        "queue": rung.name,
-        "delay_ms": u64::try_from(waiter.delay.as_millis()).unwrap_or(u64::MAX),
-        "due_at": waiter.due.and_then(time_format::rfc3339),
+        "id": selection::name(waiting_message),
+        "mark": waiting_message.mark,
+        "queue": waiting_queue.name,
+        "delay_ms": u64::try_from(waiting_message.delay.as_millis()).unwrap_or(u64::MAX),
+        "due_at": waiting_message.due.and_then(time_format::rfc3339),
         "retries": message.retries(),
         "exchange": message.exchange(),
         "routing_key": message.routing_key(),
-        "error": waiter.error,
-        "error_type": waiter.error_type,
+        "error": waiting_message.error,
+        "error_type": waiting_message.error_type,
         "history": history,
         "body": std::str::from_utf8(message.body()).ok(),
         "bytes": message.body().len(),

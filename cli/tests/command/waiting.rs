@@ -20,11 +20,11 @@ async fn waiting(desk: &Desk, arguments: &[&str]) -> Done {
     desk.run(&all).await
 }
 
-fn rung(listed: &Value) -> &Value {
-    let rungs = listed["rungs"].as_array().unwrap();
-    rungs
+fn waiting_queue(listed: &Value) -> &Value {
+    let queues = listed["queues"].as_array().unwrap();
+    queues
         .iter()
-        .find(|rung| rung["name"] == RUNG)
+        .find(|queue| queue["name"] == RUNG)
         .unwrap_or_else(|| panic!("{listed}"))
 }
 
@@ -41,11 +41,11 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .exits(0);
         let counted = waiting(&desk, &["ls", "--json"]).await.exits(0).json();
         assert_eq!(
-            (&counted["waiting"], &rung(&counted)["waiting"]),
+            (&counted["waiting"], &waiting_queue(&counted)["waiting"]),
             (&3.into(), &3.into())
         );
         assert_eq!(
-            rung(&counted)["messages"],
+            waiting_queue(&counted)["messages"],
             Value::Null,
             "nothing was looked at"
         );
@@ -54,7 +54,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .await
             .exits(0)
             .json();
-        let seen = rung(&looked)["messages"].as_array().unwrap().clone();
+        let seen = waiting_queue(&looked)["messages"].as_array().unwrap().clone();
         let names: Vec<_> = seen
             .iter()
             .map(|seen| seen["id"].as_str().unwrap())

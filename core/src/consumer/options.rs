@@ -357,19 +357,19 @@ impl Consumer {
 
     /// The number of handlers to run at a time ([`concurrency`](Self::concurrency)), for callers that run handlers themselves.
     #[must_use]
-    pub fn handlers(&self) -> usize {
+    pub fn configured_concurrency(&self) -> usize {
         self.concurrency
     }
 
     /// The [`handler_timeout`](Self::handler_timeout), for callers that run handlers themselves.
     #[must_use]
-    pub fn limit(&self) -> Option<Duration> {
+    pub fn configured_handler_timeout(&self) -> Option<Duration> {
         self.handler_timeout
     }
 
     /// The [`drain_timeout`](Self::drain_timeout), for callers that run handlers themselves.
     #[must_use]
-    pub fn last_call(&self) -> Duration {
+    pub fn configured_drain_timeout(&self) -> Duration {
         self.drain_timeout
     }
 
@@ -381,7 +381,7 @@ impl Consumer {
 
     /// The [`prefetch`](Self::prefetch).
     #[must_use]
-    pub fn window(&self) -> u16 {
+    pub fn configured_prefetch(&self) -> u16 {
         self.prefetch.unwrap_or_else(|| {
             let needed = self.batch.unwrap_or(1).saturating_mul(self.concurrency);
             let needed = u16::try_from(needed).unwrap_or(u16::MAX);
@@ -667,7 +667,7 @@ impl fmt::Debug for Consumer {
             .field("dlx", &self.dlx)
             .field("retry", &self.rules.otherwise.to_string())
             .field("strategy", &self.strategy)
-            .field("prefetch", &self.window())
+            .field("prefetch", &self.configured_prefetch())
             .field("concurrency", &self.concurrency)
             .field("batch", &self.batch)
             .finish_non_exhaustive()

@@ -195,7 +195,7 @@ mod tests {
             (orders().batch(100).prefetch(100), 100),
         ] {
             consumer.validate().unwrap();
-            assert_eq!(consumer.window(), prefetch);
+            assert_eq!(consumer.configured_prefetch(), prefetch);
         }
     }
 

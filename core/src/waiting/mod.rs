@@ -18,8 +18,8 @@ use crate::Client;
 /// ```no_run
 /// # async fn example(rmq: retryrmq::Client) -> retryrmq::Result<()> {
 /// let waiting = rmq.waiting("orders");
-/// for rung in waiting.rungs([]).await? {
-///     println!("{} messages wait for {:?}", rung.messages, rung.delay);
+/// for queue in waiting.queues([]).await? {
+///     println!("{} messages wait for {:?}", queue.messages, queue.delay);
 /// }
 /// # Ok(())
 /// # }

@@ -258,11 +258,11 @@ async fn more_waiting_queues_may_be_missing_than_a_connection_has_channels() {
                 .await;
             let client = connect(&node).await;
             let waiting = client.waiting(QUEUE);
-            assert_eq!(waiting.rungs([]).await.unwrap(), []);
+            assert_eq!(waiting.queues([]).await.unwrap(), []);
             let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1h)"));
             client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
-            let found = waiting.rungs([policy("fixed(1h)")]).await.unwrap();
-            let names: Vec<_> = found.iter().map(|rung| rung.name.as_str()).collect();
+            let found = waiting.queues([policy("fixed(1h)")]).await.unwrap();
+            let names: Vec<_> = found.iter().map(|queue| queue.name.as_str()).collect();
             assert_eq!(names, ["orders.retry.100", "orders.retry.3600000"]);
             let gone: Vec<_> = (0..3 * channels)
                 .map(|name| format!("gone-{name}"))

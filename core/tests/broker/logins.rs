@@ -91,7 +91,7 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
         user.set_password(&vhost, "new").await;
         cut(&vhost).await;
         let told = diary.event("login_refused").await;
-        let said = told.facts().error.unwrap_or_default().to_owned();
+        let said = told.fields().error.unwrap_or_default().to_owned();
         assert!(said.contains(&user.name) && !said.contains("old"), "{said}");
         let why = client.health().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);

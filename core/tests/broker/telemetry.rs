@@ -287,10 +287,10 @@ async fn events_tell_the_story_of_a_message() {
             (&events[0], 1, ms(70), "busy"),
             (&events[1], 2, ms(50), "no"),
         ] {
-            let facts = event.facts();
-            assert_eq!((facts.queue, facts.message_id), (QUEUE, Some("a")));
-            assert_eq!((facts.attempt, facts.delay), (Some(attempt), Some(delay)));
-            assert_eq!(facts.error, Some(why));
+            let fields = event.fields();
+            assert_eq!((fields.queue, fields.message_id), (QUEUE, Some("a")));
+            assert_eq!((fields.attempt, fields.delay), (Some(attempt), Some(delay)));
+            assert_eq!(fields.error, Some(why));
         }
         let Event::Parked {
             attempt: 3, error, ..

@@ -24,9 +24,9 @@ async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (WaitingWalk, Vec
         client.publish(delayed).await.unwrap();
     }
     let waiting = client.waiting(QUEUE);
-    let rungs = waiting.rungs([]).await.unwrap();
-    let rung = rungs.iter().find(|rung| rung.messages > 0).unwrap();
-    let mut look = waiting.look(rung).await.unwrap();
+    let waiting_queues = waiting.queues([]).await.unwrap();
+    let waiting_queue = waiting_queues.iter().find(|waiting_queue| waiting_queue.messages > 0).unwrap();
+    let mut look = waiting.walk_queue(waiting_queue).await.unwrap();
     let mut waiters = Vec::new();
     while let Some(waiter) = look.next().await.unwrap() {
         waiters.push(waiter);

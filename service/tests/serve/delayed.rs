@@ -379,11 +379,11 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
         )
         .await;
         eventually(PATIENCE, "it waits in the rung of an hour", || async {
-            let rungs = client.waiting(DELAYED).rungs([]).await.unwrap();
-            let waiting: Vec<_> = rungs.iter().filter(|rung| rung.messages > 0).collect();
+            let waiting_queues = client.waiting(DELAYED).queues([]).await.unwrap();
+            let waiting: Vec<_> = waiting_queues.iter().filter(|queue| queue.messages > 0).collect();
             match waiting[..] {
-                [rung] if rung.delay == Duration::from_millis(3_200_000) => Ok(()),
-                _ => Err(format!("{rungs:?}")),
+                [queue] if queue.delay == Duration::from_millis(3_200_000) => Ok(()),
+                _ => Err(format!("{waiting_queues:?}")),
             }
         })
         .await;

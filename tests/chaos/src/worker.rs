@@ -93,7 +93,7 @@ async fn consume(orders: Orders) -> retryrmq::Result<()> {
         .concurrency(orders.concurrency)
         .handler_timeout(HANDLER_TIMEOUT)
         .on_event(|event| {
-            let error = event.facts().error.unwrap_or_default().replace('\n', " ");
+            let error = event.fields().error.unwrap_or_default().replace('\n', " ");
             tell(format_args!("event {} {error}", event.name()));
         });
     let one = move |message: Message| {

@@ -170,7 +170,7 @@ impl Engine {
                 self.cautious = false;
                 self.lingering = Some((token, now.at + LINGERS));
                 // With a prefetch of 1 nothing runs beside it anyway.
-                if self.options.window() > 1 {
+                if self.options.configured_prefetch() > 1 {
                     self.takes_its_place(token);
                 }
             }
@@ -221,7 +221,7 @@ impl Engine {
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
     pub(super) fn end_caution(&mut self, now: Now) {
         self.cautious_until = None;
-        if !self.cautious || self.one_by_one > 0 || self.suspect.is_some() || self.options.window() == 1
+        if !self.cautious || self.one_by_one > 0 || self.suspect.is_some() || self.options.configured_prefetch() == 1
         {
             return;
         }

@@ -206,10 +206,10 @@ impl Engine {
             opened_at: Duration::ZERO,
             safe_from: EngineTime::ZERO,
             warned: None,
-            prefetch_control: PrefetchControl::new(options.window(), queues_sleep),
+            prefetch_control: PrefetchControl::new(options.configured_prefetch(), queues_sleep),
             timers: Timers::default(),
             ways: VecDeque::new(),
-            memory: HandledDedup::new(if remembers { options.window() } else { 0 }),
+            memory: HandledDedup::new(if remembers { options.configured_prefetch() } else { 0 }),
             circuit_breaker: CircuitBreaker::new(options.pause),
             cautious: true,
             suspicion: 0,
@@ -494,7 +494,7 @@ impl Engine {
     /// The most messages beyond the prefetch that are held because they cannot be stored. Those behind them must run, but memory must not
     /// grow without end.
     fn most_slots_taken(&self) -> usize {
-        let prefetch = usize::from(self.options.window());
+        let prefetch = usize::from(self.options.configured_prefetch());
         prefetch + prefetch.max(64)
     }
 

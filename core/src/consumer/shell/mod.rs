@@ -179,7 +179,7 @@ impl Shell {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let (may_set_aside, window) = (declare || options.create_unreadable_queue, options.window());
+        let (may_set_aside, window) = (declare || options.create_unreadable_queue, options.configured_prefetch());
         let findings = client.examine(&plan, mode(declare)).await?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),

@@ -289,13 +289,13 @@ impl Walk<'_> {
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
         let policies = self.book.policies().chain(self.policies_of(marks));
-        let rungs = waiting.rungs(policies).await.map_err(sentence)?;
+        let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
-        for rung in rungs.iter().filter(|rung| rung.messages > 0) {
+        for waiting_queue in waiting_queues.iter().filter(|waiting_queue| waiting_queue.messages > 0) {
             if left.is_empty() {
                 break;
             }
-            let mut look = waiting.look(rung).await.map_err(sentence)?;
+            let mut look = waiting.walk_queue(waiting_queue).await.map_err(sentence)?;
             let cancelled = async {
                 let mut wave: Vec<WaitingMessage> = Vec::new();
                 loop {
@@ -307,7 +307,7 @@ impl Walk<'_> {
                     if let Some(waiter) = &next {
                         self.goes_on()?;
                         if waiter.looks >= MOST_PASSES {
-                            return Err(worn(waiter, rung));
+                            return Err(worn(waiter, waiting_queue));
                         }
                     }
                     wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
@@ -474,14 +474,14 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn worn(waiter: &WaitingMessage, rung: &WaitingQueue) -> String {
+fn worn(waiter: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
     let name = match waiter.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
         _ => waiter.mark.clone(),
     };
     format!(
         "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
-        terminal_escape::line(&rung.name),
+        terminal_escape::line(&waiting_queue.name),
         waiter.looks
     )
 }

@@ -77,9 +77,9 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
         })
         .await;
         let is_known = |event: &Event| {
-            let facts = event.facts();
+            let fields = event.fields();
             let known = matches!(event, Event::AlreadyHandled { .. });
-            known && (facts.queue, facts.message_id) == (QUEUE, Some("with"))
+            known && (fields.queue, fields.message_id) == (QUEUE, Some("with"))
         };
         assert!(tape.events().iter().any(is_known), "{:?}", tape.events());
         assert_eq!((tape.runs("with"), tape.runs("without")), (1, 2));
