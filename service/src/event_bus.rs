@@ -5,22 +5,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::{Happening, memory_budget::MemoryBudget};
+use crate::{ServiceEvent, memory_budget::MemoryBudget};
 
 /// Happenings that may wait for one listener. Beyond that they are dropped for it, and counted.
 const ROOM: usize = 4_096;
 
 /// Where happenings are told. Clones tell the same listeners.
 #[derive(Clone, Debug, Default)]
-pub struct Feed {
-    listeners: Arc<Mutex<Vec<mpsc::Sender<Happening>>>>,
+pub struct EventBus {
+    listeners: Arc<Mutex<Vec<mpsc::Sender<ServiceEvent>>>>,
     dropped: Counter,
     /// For the bodies of what is told.
     memory: MemoryBudget,
     without_body: Counter,
 }
 
-impl Feed {
+impl EventBus {
     pub(crate) fn with_memory(memory: MemoryBudget) -> Self {
         Self {
             memory,
@@ -43,14 +43,14 @@ impl Feed {
 
     /// Listens from now on. Whoever reads too slowly misses what does not fit, and holds nobody up.
     #[must_use]
-    pub fn listen(&self) -> mpsc::Receiver<Happening> {
+    pub fn listen(&self) -> mpsc::Receiver<ServiceEvent> {
         let (sender, receiver) = mpsc::channel(ROOM);
         self.lock().push(sender);
         receiver
     }
 
     /// Tells everybody who listens. What is to be told is made only if there is somebody.
-    pub fn tell(&self, happening: impl FnOnce() -> Happening) {
+    pub fn tell(&self, happening: impl FnOnce() -> ServiceEvent) {
         let mut listeners = self.lock();
         if listeners.is_empty() {
             return;
@@ -76,7 +76,7 @@ impl Feed {
         self.dropped.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<Happening>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::Sender<ServiceEvent>>> {
         self.listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -87,13 +87,13 @@ impl Feed {
 mod tests {
     use super::*;
 
-    fn happening() -> Happening {
-        Happening::Retried(Box::default())
+    fn happening() -> ServiceEvent {
+        ServiceEvent::Retried(Box::default())
     }
 
     #[test]
     fn a_slow_listener_misses_some_and_holds_nobody_up() {
-        let feed = Feed::default();
+        let feed = EventBus::default();
         feed.tell(|| unreachable!("nobody listens"));
         let mut slow = feed.listen();
         for _ in 0..ROOM + 3 {

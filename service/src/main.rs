@@ -12,7 +12,7 @@ use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
 use retryrmq_serve::{
-    Book, Form, Service, ServiceOptions, Waiting, first, schema, start_logging, store,
+    ServiceConfig, LogFormat, Service, ServiceOptions, StoreInspector, first, schema, start_logging, store,
     tell_stopping, tell_systemd,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -91,7 +91,7 @@ struct Options {
 
     /// How the log on standard error looks [default: text]
     #[arg(long, env = "RETRYRMQ_SERVE_LOG", value_name = "FORM")]
-    log: Option<Form>,
+    log: Option<LogFormat>,
 
     /// The same as --log json
     #[arg(long, hide = true)]
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         Err(why) => return fault(&why, USAGE),
     };
     let form = match options.json {
-        true => Form::Json,
+        true => LogFormat::Json,
         false => options.log.or(book.settings().log).unwrap_or_default(),
     };
     let level = match (options.quiet, options.verbose) {
@@ -161,25 +161,25 @@ fn check(file: &PathBuf) -> ExitCode {
         Ok(text) => text,
         Err(why) => return fault(&format!("cannot read {}: {why}", file.display()), USAGE),
     };
-    match Book::read(&text) {
+    match ServiceConfig::read(&text) {
         Ok(_) => say(&format!("{}: fine", file.display())),
         Err(why) => fault(&format!("{}:{why}", file.display()), USAGE),
     }
 }
 
 /// The policy file, of which some is about the program itself.
-fn read(file: Option<&Path>) -> Result<Book, String> {
+fn read(file: Option<&Path>) -> Result<ServiceConfig, String> {
     let Some(file) = file else {
-        return Ok(Book::default());
+        return Ok(ServiceConfig::default());
     };
     let text = std::fs::read_to_string(file)
         .map_err(|why| format!("cannot read {}: {why}", file.display()))?;
-    Book::read(&text).map_err(|why| format!("{}:{why}", file.display()))
+    ServiceConfig::read(&text).map_err(|why| format!("{}:{why}", file.display()))
 }
 
 /// Looks at the store, and changes what it is told to.
-async fn look(options: &Options, book: &Book, url: &str) -> ExitCode {
-    let done = match Waiting::open(book, url) {
+async fn look(options: &Options, book: &ServiceConfig, url: &str) -> ExitCode {
+    let done = match StoreInspector::open(book, url) {
         Ok(waiting) => match &options.cancel {
             Some(id) => waiting.cancel(id).await,
             None => waiting.list(|line| _ = say(&line)).await,
@@ -194,7 +194,7 @@ async fn look(options: &Options, book: &Book, url: &str) -> ExitCode {
     }
 }
 
-async fn run(options: Options, book: &Book) -> ExitCode {
+async fn run(options: Options, book: &ServiceConfig) -> ExitCode {
     let mut asked = match Signals::listen() {
         Ok(asked) => asked,
         Err(why) => return fault(&format!("cannot listen for signals: {why}"), FAILED),

@@ -18,7 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{Feed, alerting_runtime::Running};
+use crate::{EventBus, alerting_runtime::RunningTasks};
 
 /// How many queues have numbers of their own; the others share one name. Otherwise queues with random names would fill the
 /// collector's memory.
@@ -26,18 +26,18 @@ const QUEUES: usize = 1_000;
 const OTHERS: &str = "(others)";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Why {
+struct ReasonLabels {
     queue: String,
     reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Where {
+struct QueueLabels {
     queue: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct How {
+struct ResultLabels {
     result: &'static str,
 }
 
@@ -47,21 +47,21 @@ pub struct Metrics {
     /// Of parts that are not always there.
     joined: Mutex<Vec<Registry>>,
     known: Mutex<HashSet<String>>,
-    retried: Family<Why, Counter>,
-    parked: Family<Why, Counter>,
-    dropped: Family<Why, Counter>,
-    failures: Family<Where, Counter>,
-    held: Family<Where, Gauge>,
-    overflowed: Family<Where, Counter>,
+    retried: Family<ReasonLabels, Counter>,
+    parked: Family<ReasonLabels, Counter>,
+    dropped: Family<ReasonLabels, Counter>,
+    failures: Family<QueueLabels, Counter>,
+    held: Family<QueueLabels, Gauge>,
+    overflowed: Family<QueueLabels, Counter>,
     strays: Counter,
-    reloads: Family<How, Counter>,
-    delayed: Family<How, Counter>,
+    reloads: Family<ResultLabels, Counter>,
+    delayed: Family<ResultLabels, Counter>,
     ready: Gauge,
 }
 
 impl Metrics {
     /// All at zero. `feed` counts what its listeners miss, `reporting` what people were told.
-    pub(crate) fn new(feed: &Feed, reporting: Running) -> Self {
+    pub(crate) fn new(feed: &EventBus, reporting: RunningTasks) -> Self {
         let mut registry = Registry::with_prefix("retryrmq_serve");
         macro_rules! register {
             ($($name:ident = $metric:literal: $help:literal),* $(,)?) => {
@@ -75,7 +75,7 @@ impl Metrics {
                 }
             };
         }
-        registry.register_collector(Box::new(Told(reporting)));
+        registry.register_collector(Box::new(AlertMetrics(reporting)));
         registry.register(
             "happenings_dropped",
             "Happenings that a slow listener missed",
@@ -131,12 +131,12 @@ impl Metrics {
     }
 
     pub(crate) fn delayed(&self, result: &'static str) {
-        self.delayed.get_or_create(&How { result }).inc();
+        self.delayed.get_or_create(&ResultLabels { result }).inc();
     }
 
     pub(crate) fn loaded(&self, well: bool) {
         let result = if well { "loaded" } else { "refused" };
-        self.reloads.get_or_create(&How { result }).inc();
+        self.reloads.get_or_create(&ResultLabels { result }).inc();
     }
 
     /// In the OpenMetrics text format, without the mark of its end.
@@ -157,15 +157,15 @@ impl Metrics {
         joined.push(registry);
     }
 
-    fn why(&self, queue: &str, reason: &str) -> Why {
-        Why {
+    fn why(&self, queue: &str, reason: &str) -> ReasonLabels {
+        ReasonLabels {
             queue: self.name(queue),
             reason: reason.to_owned(),
         }
     }
 
-    fn at(&self, queue: &str) -> Where {
-        Where {
+    fn at(&self, queue: &str) -> QueueLabels {
+        QueueLabels {
             queue: self.name(queue),
         }
     }
@@ -185,9 +185,9 @@ impl Metrics {
 
 /// What people were told, read when somebody asks.
 #[derive(Debug)]
-struct Told(Running);
+struct AlertMetrics(RunningTasks);
 
-impl Collector for Told {
+impl Collector for AlertMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some((alerts, watched)) = self.0.counts() else {
             return Ok(());
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn numbers_come_by_queue_and_reason_and_the_text_has_no_end() {
-        let metrics = Metrics::new(&Feed::default(), Running::default());
+        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
         metrics.retried("orders", "rejected");
         metrics.retried("orders", "rejected");
         metrics.parked("orders", "exhausted");
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn queues_beyond_the_thousandth_share_a_name() {
-        let metrics = Metrics::new(&Feed::default(), Running::default());
+        let metrics = Metrics::new(&EventBus::default(), RunningTasks::default());
         for number in 0..QUEUES + 5 {
             metrics.retried(&format!("amq.gen-{number}"), "rejected");
         }

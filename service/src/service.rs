@@ -11,14 +11,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    Book, Feed, Health, Metrics,
-    alerting_runtime::{Access, Reporting, Running},
-    delayed::Courier,
+    ServiceConfig, EventBus, Health, Metrics,
+    alerting_runtime::{ManagementAccess, AlertingRuntime, RunningTasks},
+    delayed::DelayedDispatcher,
     history::History,
-    http::{self, Desk},
-    intake::{Clerk, Fate, HANDOVER_QUEUE, INTAKE_QUEUE, Keeper, Tide, plan},
+    http::{self, ProbeState},
+    intake::{DeadLetterHandler, Disposition, HANDOVER_QUEUE, INTAKE_QUEUE, StoreTasks, ChannelState, plan},
     memory_budget::MemoryBudget,
-    policy::{Shelf, read_book},
+    policy::{ConfigWatcher, read_book},
     startup::begin,
     store::{self, Store, redis::RedisStore},
     supervisor::watch_over,
@@ -89,17 +89,17 @@ impl fmt::Debug for ServiceOptions {
 #[derive(Debug)]
 pub struct Service {
     options: ServiceOptions,
-    shelf: Arc<Shelf>,
+    shelf: Arc<ConfigWatcher>,
     /// The policy file as it was read.
     seen: Option<Vec<u8>>,
     metrics: Arc<Metrics>,
-    feed: Feed,
+    feed: EventBus,
     health: Health,
     address: Option<SocketAddr>,
     pages: Option<AbortHandle>,
     page: Option<Page>,
     /// What tells people, for the metrics.
-    running: Running,
+    running: RunningTasks,
     /// Where messages wait; in waiting queues without it.
     store: Option<Arc<RedisStore>>,
     history: History,
@@ -111,7 +111,7 @@ impl Service {
     /// # Errors
     /// A sentence: a policy file that cannot be read, an address that cannot be had.
     pub async fn new(options: ServiceOptions) -> Result<Self, String> {
-        let (mut book, mut seen) = (Book::default(), None);
+        let (mut book, mut seen) = (ServiceConfig::default(), None);
         if let Some(file) = &options.policy {
             let bytes = tokio::fs::read(file)
                 .await
@@ -123,13 +123,13 @@ impl Service {
         let memory = options
             .memory
             .map_or_else(MemoryBudget::of_this_machine, MemoryBudget::new);
-        let feed = Feed::with_memory(memory.clone());
-        let running = Running::default();
+        let feed = EventBus::with_memory(memory.clone());
+        let running = RunningTasks::default();
         let metrics = Arc::new(Metrics::new(&feed, running.clone()));
         metrics.loaded(true);
         let history = History::new(book.history().clone());
         metrics.join(history.registry());
-        let shelf = Arc::new(Shelf::new(book, options.policy.clone()));
+        let shelf = Arc::new(ConfigWatcher::new(book, options.policy.clone()));
         let health = Health::default();
         let (mut address, mut pages, mut page) = (None, None, None);
         if let Some(wanted) = options.listen {
@@ -138,7 +138,7 @@ impl Service {
             };
             let listener = http::bind(wanted).await.map_err(taken)?;
             address = listener.local_addr().ok();
-            let desk = Desk {
+            let desk = ProbeState {
                 health: health.clone(),
                 metrics: Arc::clone(&metrics),
             };
@@ -199,7 +199,7 @@ impl Service {
 
     /// Where what happens is told.
     #[must_use]
-    pub fn feed(&self) -> &Feed {
+    pub fn feed(&self) -> &EventBus {
         &self.feed
     }
 
@@ -240,7 +240,7 @@ impl Service {
         client: &Client,
         mut end: impl Future<Output = ()> + Unpin,
     ) -> retryrmq::Result<()> {
-        let (turns, tide) = watch::channel(Tide::default());
+        let (turns, tide) = watch::channel(ChannelState::default());
         let begun = begin(&self.health, || async {
             client.apply_plan(&plan()).await?;
             self.subscribe_to_all(client, &turns).await
@@ -253,7 +253,7 @@ impl Service {
         let keeper = self.keeper(client);
         info!("ready: dead-lettered messages are retried, and parked after the last retry");
         let clerk = Arc::new(
-            Clerk::new(
+            DeadLetterHandler::new(
                 client.clone(),
                 Arc::clone(&self.shelf),
                 Arc::clone(&self.metrics),
@@ -261,9 +261,9 @@ impl Service {
                 self.options.prefetch,
                 tide,
             )
-            .keeping(keeper.as_ref().map(Keeper::keeping)),
+            .keeping(keeper.as_ref().map(StoreTasks::keeping)),
         );
-        let courier = Courier::new(
+        let courier = DelayedDispatcher::new(
             client,
             &self.shelf,
             &self.metrics,
@@ -271,7 +271,7 @@ impl Service {
             &self.health,
             self.options.prefetch,
         );
-        let courier = Arc::new(courier.keeping(keeper.as_ref().map(Keeper::keeping)));
+        let courier = Arc::new(courier.keeping(keeper.as_ref().map(StoreTasks::keeping)));
         let (stop, stopped) = watch::channel(false);
         let mut delayed = JoinSet::new();
         delayed.spawn(watch_over(
@@ -281,13 +281,13 @@ impl Service {
             move || Arc::clone(&courier).run(stopped.clone()),
         ));
         let mut on_their_way = JoinSet::new();
-        let access = Access {
+        let access = ManagementAccess {
             url: self.options.url.clone(),
             management: self.options.management.clone(),
             management_ca: self.options.management_ca.clone(),
         };
         let shelf = Arc::clone(&self.shelf);
-        let reporting = Reporting::new(access, self.feed.clone(), shelf, self.running.clone());
+        let reporting = AlertingRuntime::new(access, self.feed.clone(), shelf, self.running.clone());
         let mut beside = Box::pin(async {
             tokio::join!(
                 self.shelf.mind(self.seen.clone(), &self.metrics),
@@ -315,8 +315,8 @@ impl Service {
                     let (clerk, subscription) = (Arc::clone(&clerk), Arc::clone(subscription));
                     on_their_way.spawn(async move {
                         match clerk.see_out(&delivery.message, losses).await {
-                            Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
-                            Fate::Returned => subscription.give_back([delivery.token]),
+                            Disposition::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                            Disposition::Returned => subscription.give_back([delivery.token]),
                         }
                     });
                 }
@@ -354,7 +354,7 @@ impl Service {
     async fn subscribe_to_all(
         &self,
         client: &Client,
-        turns: &watch::Sender<Tide>,
+        turns: &watch::Sender<ChannelState>,
     ) -> retryrmq::Result<Subscriptions> {
         let mut subscriptions = Vec::with_capacity(QUEUES.len());
         for queue in QUEUES {
@@ -367,7 +367,7 @@ impl Service {
         &self,
         client: &Client,
         queue: &'static str,
-        turns: &watch::Sender<Tide>,
+        turns: &watch::Sender<ChannelState>,
     ) -> retryrmq::Result<Arc<Subscription>> {
         let (health, turned) = (self.health.clone(), turns.clone());
         let subscribed = client
@@ -380,7 +380,7 @@ impl Service {
             .on_event(move |event| match event {
                 Event::Disconnected { .. } => {
                     health.consumes(queue, false);
-                    turned.send_modify(Tide::lose);
+                    turned.send_modify(ChannelState::lose);
                 }
                 Event::Reconnected { .. } => health.consumes(queue, true),
                 _ => {}
@@ -391,10 +391,10 @@ impl Service {
         Ok(Arc::new(subscription))
     }
 
-    fn keeper(&self, client: &Client) -> Option<Keeper> {
+    fn keeper(&self, client: &Client) -> Option<StoreTasks> {
         let store = self.store.as_ref()?;
         let book = self.shelf.book();
-        Some(Keeper::start(
+        Some(StoreTasks::start(
             store,
             book.store()?.connections,
             client,
@@ -420,7 +420,7 @@ impl Service {
 }
 
 /// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-pub(crate) fn open_store(book: &Book, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
+pub(crate) fn open_store(book: &ServiceConfig, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
     let Some(configuration) = book.store() else {
         return Ok(None);
     };
@@ -472,7 +472,7 @@ mod tests {
     async fn no_password_is_shown() {
         let mut options = ServiceOptions::new("amqp://maria:s3cret@h");
         options.management = Some("http://maria:s3cret@h:15672".to_owned());
-        let access = Access {
+        let access = ManagementAccess {
             url: options.url.clone(),
             management: options.management.clone(),
             management_ca: None,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::stage::{Desk, Done, PARKED, PATIENCE, QUEUE};
 
 const POLICY: &str = "--retry=fixed(10m)";
-const RUNG: &str = "orders.retry.600000";
+const WAITING_QUEUE: &str = "orders.retry.600000";
 
 fn id(id: &str) -> BasicProperties {
     BasicProperties::default().with_message_id(id.into())
@@ -24,7 +24,7 @@ fn waiting_queue(listed: &Value) -> &Value {
     let queues = listed["queues"].as_array().unwrap();
     queues
         .iter()
-        .find(|queue| queue["name"] == RUNG)
+        .find(|queue| queue["name"] == WAITING_QUEUE)
         .unwrap_or_else(|| panic!("{listed}"))
 }
 
@@ -68,10 +68,10 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
                 "{message}"
             );
         }
-        desk.holds(RUNG, 3).await;
+        desk.holds(WAITING_QUEUE, 3).await;
         let table = waiting(&desk, &["ls"]).await.exits(0).out;
         assert!(
-            table.contains("within 10m") && table.contains(RUNG),
+            table.contains("within 10m") && table.contains(WAITING_QUEUE),
             "{table}"
         );
         assert!(
@@ -84,10 +84,10 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .json();
         assert_eq!(
             (&shown["body"], &shown["queue"]),
-            (&"chair".into(), &RUNG.into())
+            (&"chair".into(), &WAITING_QUEUE.into())
         );
         assert_eq!(shown["history"][0]["attempt"], 1);
-        desk.holds(RUNG, 3).await;
+        desk.holds(WAITING_QUEUE, 3).await;
 
         // Where a look counts as a crash, nobody looks a third time.
         let counts = (Version::V4_0..Version::V4_3).contains(&broker.version());
@@ -104,7 +104,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
         waiting(&desk, &["flush", "--yes"]).await.exits(2);
         let unasked = waiting(&desk, &["flush", "--all"]).await.exits(2);
         assert!(unasked.err.contains("--yes"), "{unasked:#?}");
-        desk.holds(RUNG, 3).await;
+        desk.holds(WAITING_QUEUE, 3).await;
 
         let mark = format!("--id=#{}", seen[1]["mark"].as_str().unwrap());
         let flushed = waiting(&desk, &["flush", &mark, "--yes", "--json"])
@@ -114,7 +114,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             (&flushed.json()["id"], &flushed.json()["outcome"]),
             (&"b".into(), &"flushed".into())
         );
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         desk.holds(QUEUE, 1).await;
         let acked = desk
             .consume(1, &[POLICY], r#"test "$RETRYRMQ_ATTEMPT" = 2"#)
@@ -129,7 +129,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
         waiting(&desk, &["cancel", "--id=a", "--yes"])
             .await
             .exits(0);
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         let parked = desk
             .run(&["--json", "parked", "show", QUEUE, "a"])
             .await
@@ -144,7 +144,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .await
             .exits(0);
         desk.holds(QUEUE, 1).await;
-        desk.holds(RUNG, 0).await;
+        desk.holds(WAITING_QUEUE, 0).await;
         let nothing = waiting(&desk, &["ls"]).await.exits(0);
         assert!(nothing.err.contains("nothing waits"), "{nothing:#?}");
     })
@@ -159,7 +159,7 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
             .await
             .exits(0);
         let all: BTreeSet<String> = (0..200).map(|number| number.to_string()).collect();
-        let messages = all.iter().map(|number| (RUNG, "x", id(number)));
+        let messages = all.iter().map(|number| (WAITING_QUEUE, "x", id(number)));
         desk.amqp.publish_all("", messages).await;
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all", "--yes"];
         // Copies are confirmed, and the originals held, while the queue may be young.
@@ -175,12 +175,12 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         child.start_kill().unwrap();
         child.wait().await.unwrap();
         eventually(PATIENCE, "all that waits is in the queue again", || async {
-            let (back, left) = (desk.amqp.depth(QUEUE).await, desk.amqp.depth(RUNG).await);
+            let (back, left) = (desk.amqp.depth(QUEUE).await, desk.amqp.depth(WAITING_QUEUE).await);
             (back.unwrap_or(0) + left.unwrap_or(0) >= 200).then_some(())
         })
         .await;
         desk.run(&flush).await.exits(0);
-        desk.holds(RUNG, 0).await;
+        desk.holds(WAITING_QUEUE, 0).await;
         let came = desk.amqp.drain(QUEUE).await;
         let ids: BTreeSet<String> = came
             .iter()
@@ -203,11 +203,11 @@ async fn without_its_queue_nothing_is_moved() {
         desk.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
-        desk.amqp.publish_with(RUNG, "x", id("a")).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "x", id("a")).await;
         desk.amqp.delete(QUEUE).await;
         let refused = waiting(&desk, &["flush", "--all", "--yes"]).await.exits(3);
         assert!(refused.err.contains(QUEUE), "{refused:#?}");
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         desk.amqp.declare(QUEUE, QueueType::Classic).await;
         waiting(&desk, &["flush", "--all", "--yes"]).await.exits(0);
         desk.holds(QUEUE, 1).await;

@@ -21,7 +21,7 @@ use crate::{
 };
 
 const POLICY: &str = "--retry=fixed(10m)";
-const RUNG: &str = "orders.retry.600000";
+const WAITING_QUEUE: &str = "orders.retry.600000";
 /// Of the default policy; it is looked through before the other one.
 const EARLIER: &str = "orders.retry.256000";
 
@@ -48,15 +48,15 @@ fn looks() -> [Vec<&'static str>; 6] {
     ]
 }
 
-/// `a` and `b` wait in [`RUNG`].
+/// `a` and `b` wait in [`WAITING_QUEUE`].
 async fn two_waiting(broker: &Broker) -> Desk {
     let desk = Desk::with_queue(broker).await;
     let made = ["topology", QUEUE, POLICY, "--apply"];
     desk.run(&made).await.exits(0);
     for name in ["a", "b"] {
-        desk.amqp.publish_with(RUNG, name, id(name)).await;
+        desk.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
     }
-    desk.holds(RUNG, 2).await;
+    desk.holds(WAITING_QUEUE, 2).await;
     desk
 }
 
@@ -68,16 +68,16 @@ async fn forgetting_the_last_message_again_and_again_counts_nothing_for_those_be
         |broker| async move {
             let desk = two_waiting(&broker).await;
             for name in ["c", "d"] {
-                desk.amqp.publish_with(RUNG, name, id(name)).await;
+                desk.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
             }
-            desk.holds(RUNG, 4).await;
+            desk.holds(WAITING_QUEUE, 4).await;
             for (last, left) in [("--id=d", 3), ("--id=c", 2), ("--id=b", 1)] {
                 let forget = ["parked", "forget", QUEUE, "--delay=10m", last, "--yes"];
                 let done = desk.run(&forget).await.exits(0);
                 assert!(done.err.contains("1 message forgotten"), "{done:#?}");
-                desk.holds(RUNG, left).await;
+                desk.holds(WAITING_QUEUE, left).await;
             }
-            let first = desk.amqp.take(RUNG).await.unwrap();
+            let first = desk.amqp.take(WAITING_QUEUE).await.unwrap();
             assert_eq!(first.text(), "a");
             assert_eq!(first.header_int("x-delivery-count").unwrap_or(0), 0);
         },
@@ -90,19 +90,19 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
     on_brokers(|broker| async move {
         let desk = two_waiting(&broker).await;
         let other = Amqp::connect(desk.vhost.url()).await;
-        let _held = other.consume(RUNG, 10).await;
-        desk.holds(RUNG, 0).await;
+        let _held = other.consume(WAITING_QUEUE, 10).await;
+        desk.holds(WAITING_QUEUE, 0).await;
         for arguments in looks() {
             let done = desk.run(&arguments).await.exits(6);
             assert!(
-                done.err.contains("somebody") && done.err.contains(RUNG),
+                done.err.contains("somebody") && done.err.contains(WAITING_QUEUE),
                 "{arguments:?}: {done:#?}"
             );
         }
         let listed = desk.run(&["--json", "waiting", "ls", QUEUE, POLICY]).await;
         assert!(listed.exits(6).err.contains("held_by_others"));
         other.close().await;
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         let sought = [
             "waiting",
             "cancel",
@@ -128,13 +128,13 @@ async fn who_begins_to_look_after_the_question_is_not_overlooked() {
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all"];
         let mut prompt = AtTerminal::at_its_prompt(&desk, &flush).await;
         let other = Amqp::connect(desk.vhost.url()).await;
-        let _held = other.consume(RUNG, 1).await;
-        desk.holds(RUNG, 1).await;
+        let _held = other.consume(WAITING_QUEUE, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         prompt.types("y\n");
         assert_eq!(code(&mut prompt.child).await, Some(6));
         prompt.shows("somebody else looks at").await;
         other.close().await;
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         desk.holds(QUEUE, 1).await;
     })
     .await;
@@ -157,8 +157,8 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
         failed.insert("x-retry-error".into(), text("connect to 10.0.0.7:5432"));
         failed.insert("x-retry-error-type".into(), text("Timeout"));
         let failed = id("failed").with_headers(failed);
-        desk.amqp.publish_with(RUNG, "failed", failed).await;
-        desk.amqp.publish_with(RUNG, "delayed", id("delayed")).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "failed", failed).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "delayed", id("delayed")).await;
         desk.amqp
             .publish_with(PARKED, "strange", id("strange"))
             .await;
@@ -167,7 +167,7 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
         let other = id("other").with_headers(other);
         desk.amqp.publish_with(EARLIER, "other", other).await;
         desk.holds(EARLIER, 1).await;
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         desk.holds(PARKED, 1).await;
         let forget = |what: &'static str| ["parked", "forget", QUEUE, "--delay=10m", "--yes", what];
         let hold = |more: &'static [&'static str]| {
@@ -179,7 +179,7 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
             done.err.contains("nothing was forgotten") && done.err.contains("on hold"),
             "{done:#?}"
         );
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         // It does not begin: what may be forgotten is there as well.
         desk.holds(EARLIER, 1).await;
         desk.run(&hold(&["--release"])).await.exits(0);
@@ -189,13 +189,13 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
             .await
             .exits(0);
         assert!(done.err.contains("1 parked, 0 waiting"), "{done:#?}");
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         let done = desk
             .run(&[&forget("--fingerprint")[..], &[FAILURE]].concat())
             .await
             .exits(0);
         assert!(done.err.contains("0 parked, 1 waiting"), "{done:#?}");
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
     })
     .await;
 }
@@ -214,7 +214,7 @@ async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked()
             let fails = ["sh", "-c", fails];
             desk.run(&[&consume[..], &fails].concat()).await;
         }
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         desk.holds(PARKED, 1).await;
         let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
         let record: serde_json::Value = serde_json::from_str(listed.out.trim()).unwrap();
@@ -246,21 +246,21 @@ async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
             arguments.insert("x-dead-letter-routing-key".into(), text(QUEUE));
             arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(600_000));
             let channel = desk.amqp.new_channel().await;
-            let made = channel.queue_declare(RUNG.into(), options, arguments);
+            let made = channel.queue_declare(WAITING_QUEUE.into(), options, arguments);
             made.await.expect("it can be had");
             for name in ["a", "b"] {
-                desk.amqp.publish_with(RUNG, name, id(name)).await;
+                desk.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
             }
-            desk.holds(RUNG, 2).await;
+            desk.holds(WAITING_QUEUE, 2).await;
             for arguments in looks() {
                 let done = desk.run(&arguments).await.exits(5);
                 assert!(done.err.contains("auto-delete"), "{arguments:?}: {done:#?}");
-                desk.holds(RUNG, 2).await;
+                desk.holds(WAITING_QUEUE, 2).await;
             }
-            desk.amqp.delete(RUNG).await;
+            desk.amqp.delete(WAITING_QUEUE).await;
         }
         // Nothing was made to find out.
-        assert_eq!(desk.amqp.depth(RUNG).await, None);
+        assert_eq!(desk.amqp.depth(WAITING_QUEUE).await, None);
     })
     .await;
 }
@@ -274,16 +274,16 @@ async fn a_count_that_a_publisher_wrote_keeps_nobody_from_a_classic_queue() {
         let mut forged = FieldTable::default();
         forged.insert("x-delivery-count".into(), AMQPValue::LongLongInt(9));
         let evil = id("evil").with_headers(forged);
-        desk.amqp.publish_with(RUNG, "evil", evil).await;
-        desk.amqp.publish_with(RUNG, "b", id("b")).await;
-        desk.holds(RUNG, 2).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "evil", evil).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "b", id("b")).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         let [ls, show, .., rehearsal, forget] = looks();
         for arguments in [&ls, &show, &rehearsal, &ls, &show, &rehearsal] {
             desk.run(arguments).await.exits(0);
-            desk.holds(RUNG, 2).await;
+            desk.holds(WAITING_QUEUE, 2).await;
         }
         desk.run(&forget).await.exits(0);
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
     })
     .await;
 }
@@ -299,7 +299,7 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         let made = ["topology", QUEUE, POLICY, "--apply"];
         desk.run(&made).await.exits(0);
         for name in ["a", "b"] {
-            desk.amqp.publish_with(RUNG, name, id(name)).await;
+            desk.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
             let died = parked(name, 1_700_000_000, "x");
             desk.amqp.publish_with(PARKED, name, died).await;
         }
@@ -332,7 +332,7 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
             kill_process(pid(&child), Signal::TERM).unwrap();
             assert_eq!(code(&mut child).await, Some(130), "{arguments:?}");
         }
-        desk.holds(RUNG, 2).await;
+        desk.holds(WAITING_QUEUE, 2).await;
         node.set_memory_watermark(0.4).await;
         // The broker takes one more from each connection: that one may be there twice, and none is gone.
         let listed = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
@@ -367,14 +367,14 @@ async fn forget_is_interrupted_while_it_looks(broker: &Broker) -> bool {
     let died = |number: u32| parked(&number.to_string(), 1_700_000_000, "x");
     let dead = (0..50).map(|number| (PARKED, number.to_string(), died(number)));
     desk.amqp.publish_all("", dead).await;
-    let waits = (0..3_000).map(|_| (RUNG, "x".to_owned(), BasicProperties::default()));
+    let waits = (0..3_000).map(|_| (WAITING_QUEUE, "x".to_owned(), BasicProperties::default()));
     desk.amqp.publish_all("", waits).await;
-    desk.holds(RUNG, 3_000).await;
+    desk.holds(WAITING_QUEUE, 3_000).await;
     let ids: Vec<_> = (0..50).map(|number| format!("--id={number}")).collect();
     let mut forget = vec!["parked", "forget", QUEUE, "--delay=10m", "--yes"];
     forget.extend(ids.iter().map(String::as_str));
     let mut child = desk.command(&forget).spawn().unwrap();
-    while desk.amqp.depth(RUNG).await == Some(3_000) {
+    while desk.amqp.depth(WAITING_QUEUE).await == Some(3_000) {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
@@ -383,7 +383,7 @@ async fn forget_is_interrupted_while_it_looks(broker: &Broker) -> bool {
     let process = pid(&child);
     kill_process(process, Signal::STOP).unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let looks = desk.amqp.depth(RUNG).await < Some(3_000);
+    let looks = desk.amqp.depth(WAITING_QUEUE).await < Some(3_000);
     kill_process(process, Signal::INT).unwrap();
     kill_process(process, Signal::CONT).unwrap();
     if !looks {
@@ -449,7 +449,7 @@ async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
             let fails = "head -c 900 /dev/zero | tr '\\0' x >&2; exit 1";
             desk.consume(1, &[policy], fails).await.exits(0);
         }
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         desk.holds(PARKED, 1).await;
         let listed = desk.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
         let alike = listed.lines()[0]["fingerprint"]
@@ -485,11 +485,11 @@ async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure(
         desk.consume(1, &options, "echo another >&2; exit 1")
             .await
             .exits(0);
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
         let earlier = [&forget[..], &["--fingerprint", EARLIER]].concat();
         desk.run(&earlier).await.exits(3);
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
     })
     .await;
 }
@@ -511,20 +511,20 @@ async fn what_has_come_into_a_group_on_hold_since_the_question_is_not_forgotten(
             id("one").with_headers(failed)
         };
         let before = failed("connect was refused", "Refused");
-        desk.amqp.publish_with(RUNG, "x", before).await;
-        desk.holds(RUNG, 1).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "x", before).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         let hold = ["parked", "hold", QUEUE, "--group", FAILURE];
         desk.run(&hold).await.exits(0);
         let forget = ["parked", "forget", QUEUE, "--delay=10m", "--error=connect"];
         let mut prompt = AtTerminal::at_its_prompt(&desk, &forget).await;
-        desk.holds(RUNG, 1).await;
-        assert_eq!(desk.amqp.drain(RUNG).await.len(), 1);
+        desk.holds(WAITING_QUEUE, 1).await;
+        assert_eq!(desk.amqp.drain(WAITING_QUEUE).await.len(), 1);
         let after = failed("connect to 10.0.0.7:5432", "Timeout");
-        desk.amqp.publish_with(RUNG, "x", after).await;
-        desk.holds(RUNG, 1).await;
+        desk.amqp.publish_with(WAITING_QUEUE, "x", after).await;
+        desk.holds(WAITING_QUEUE, 1).await;
         prompt.types("y\n");
         assert_eq!(code(&mut prompt.child).await, Some(3));
-        desk.holds(RUNG, 1).await;
+        desk.holds(WAITING_QUEUE, 1).await;
     })
     .await;
 }

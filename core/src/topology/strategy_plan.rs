@@ -179,6 +179,6 @@ pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> R
 /// The policy's shortest delay, unless that is long: nothing may be wrong with the message, so it should not wait for minutes.
 pub(super) fn detour_delay(shortest: Option<Duration>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(1);
-    const RUNG: Duration = Duration::from_millis(100);
-    shortest.filter(|delay| *delay <= LONGEST).unwrap_or(RUNG)
+    const WAITING_QUEUE: Duration = Duration::from_millis(100);
+    shortest.filter(|delay| *delay <= LONGEST).unwrap_or(WAITING_QUEUE)
 }

@@ -11,7 +11,7 @@ use crate::stage::{
     Diary, PARKED, PATIENCE, QUEUE, connect, id, parked, policy, start, stats, take,
 };
 
-const RUNG: &str = "orders.retry.60000";
+const WAITING_QUEUE: &str = "orders.retry.60000";
 
 fn marker() -> ExchangeDeclareOptions {
     ExchangeDeclareOptions {
@@ -82,7 +82,7 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         let (amqp, client) = (vhost.connect().await, connect(&vhost).await);
         let diary = Diary::default();
         let running = parking(&client, &diary).await;
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
         assert!(
@@ -100,12 +100,12 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         .await;
         running.close().await;
         assert!(is_marked(&amqp, PARKED).await);
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             amqp.delete(queue).await;
             assert!(!exists(&amqp, queue).await, "it goes with {queue}");
         }
         let running = parking(&client, &diary).await;
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
         running.close().await;
@@ -159,7 +159,7 @@ async fn an_exchange_that_is_somebody_elses_is_left_alone() {
         // One that is bound, and one that is not.
         amqp.declare("theirs", retryrmq_harness::QueueType::Classic)
             .await;
-        for name in [RUNG, PARKED] {
+        for name in [WAITING_QUEUE, PARKED] {
             declare(&amqp, name, ExchangeKind::Topic, theirs)
                 .await
                 .unwrap();
@@ -170,7 +170,7 @@ async fn an_exchange_that_is_somebody_elses_is_left_alone() {
             .await
             .unwrap();
         works_as_before(&amqp, &client).await;
-        for name in [RUNG, PARKED] {
+        for name in [WAITING_QUEUE, PARKED] {
             declare(&amqp, name, ExchangeKind::Topic, theirs)
                 .await
                 .unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -201,7 +201,7 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
         let client = Client::connect(&vhost.url_as(&name, "pw")).await.unwrap();
         let amqp = vhost.connect().await;
         works_as_before(&amqp, &client).await;
-        for queue in [RUNG, PARKED] {
+        for queue in [WAITING_QUEUE, PARKED] {
             assert!(!is_marked(&amqp, queue).await, "{queue}");
         }
         management.delete_user(&name).await.unwrap();

@@ -16,14 +16,14 @@ use tokio::{
 };
 
 use super::{
-    Configuration, Counts, GroupView, Memory, Silence, Speaker,
-    notifier::Office,
-    report::{Entry, Request},
-    report_publisher::Reporter,
-    rule::Bench,
-    shared_state::{Board, Shared},
+    Configuration, Counts, GroupView, StateStore, Silence, NotifierMode,
+    notifier::Notifier,
+    report::{ReportEntry, OperatorRequest},
+    report_publisher::ReportPublisher,
+    rule::RuleSet,
+    shared_state::{NotifierView, SharedState},
 };
-use crate::{Happening, Trouble, memory_budget::weigh};
+use crate::{ServiceEvent, QueueTrouble, memory_budget::weigh};
 
 /// Happenings that wait for the rules.
 const TOLD: usize = 10_000;
@@ -36,15 +36,15 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Starts alerts.
 #[derive(Debug)]
-pub struct Desk;
+pub struct Alerting;
 
 /// What is told to the thread that judges.
-enum Told {
-    Happened(Box<Happening>, usize),
-    Asked(Request),
+enum JudgeInput {
+    Happened(Box<ServiceEvent>, usize),
+    Asked(OperatorRequest),
 }
 
-impl Desk {
+impl Alerting {
     /// Checks the configuration, and starts. In a runtime of tokio only.
     ///
     /// To change the configuration, [`stop`](Handle::stop) it and start another one with the same memory: it goes on where this one was.
@@ -53,21 +53,21 @@ impl Desk {
     /// What [`Configuration::check`] says, or why the queue of reports cannot be made.
     pub async fn start(
         configuration: &Configuration,
-        memory: Arc<dyn Memory>,
-        speaker: Speaker,
+        memory: Arc<dyn StateStore>,
+        speaker: NotifierMode,
     ) -> Result<Handle, String> {
         // Conditions are compiled by threads, and files are read.
         let configuration = configuration.clone();
         let ready = tokio::task::spawn_blocking(move || configuration.ready())
             .await
             .unwrap_or_else(|_| Err("the configuration of the alerts cannot be read".to_owned()))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             channels: ready
                 .lines
                 .keys()
                 .map(|name| (name.clone(), Arc::default()))
                 .collect(),
-            ..Shared::default()
+            ..SharedState::default()
         });
         let (outlet, intake) = speaker.open().await?;
         let (told, waiting) = mpsc::channel(TOLD);
@@ -79,9 +79,9 @@ impl Desk {
             .name("alert-rules".to_owned())
             .spawn(move || judge_all(bench, waiting, &entries, &judge))
             .map_err(|why| format!("there is no thread to judge alerts: {why}"))?;
-        let reporter = Reporter::new(outlet, ready.tick, Arc::clone(&shared));
+        let reporter = ReportPublisher::new(outlet, ready.tick, Arc::clone(&shared));
         let reporting = tokio::spawn(reporter.run(judged));
-        let office = Office::new(
+        let office = Notifier::new(
             ready.settings,
             ready.lines,
             ready.patience,
@@ -103,16 +103,16 @@ impl Desk {
 
 /// On a thread of its own, because a condition may take half a second. Ends when nobody tells anything any more.
 fn judge_all(
-    mut bench: Bench,
-    mut waiting: mpsc::Receiver<Told>,
-    entries: &mpsc::Sender<Entry>,
-    shared: &Shared,
+    mut bench: RuleSet,
+    mut waiting: mpsc::Receiver<JudgeInput>,
+    entries: &mpsc::Sender<ReportEntry>,
+    shared: &SharedState,
 ) {
     while let Some(told) = waiting.blocking_recv() {
         let entry = match told {
-            Told::Asked(request) => Some(Entry::Asked(request)),
-            Told::Happened(happening, weight) => {
-                let entry = Entry::of(&happening, &mut bench, Timestamp::now());
+            JudgeInput::Asked(request) => Some(ReportEntry::Asked(request)),
+            JudgeInput::Happened(happening, weight) => {
+                let entry = ReportEntry::of(&happening, &mut bench, Timestamp::now());
                 shared.bytes.fetch_sub(weight, Ordering::Relaxed);
                 let unjudged = mem::take(&mut bench.unjudged);
                 shared.unjudged.fetch_add(unjudged, Ordering::Relaxed);
@@ -130,8 +130,8 @@ fn judge_all(
 /// The running alerts of this replica. Dropped, they end without a farewell; what was not reported yet is lost.
 #[derive(Debug)]
 pub struct Handle {
-    told: mpsc::Sender<Told>,
-    shared: Arc<Shared>,
+    told: mpsc::Sender<JudgeInput>,
+    shared: Arc<SharedState>,
     reads_bodies: bool,
     closing: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -139,13 +139,13 @@ pub struct Handle {
 
 impl Handle {
     /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
-    pub fn tell(&self, mut happening: Happening) {
-        if matches!(happening, Happening::Retried(_) | Happening::Dropped { .. }) {
+    pub fn tell(&self, mut happening: ServiceEvent) {
+        if matches!(happening, ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }) {
             return; // nobody is told of it
         }
         self.shared.told.fetch_add(1, Ordering::Relaxed);
         let mut weight = 0;
-        if let Happening::Parked(death) = &mut happening {
+        if let ServiceEvent::Parked(death) = &mut happening {
             if !self.reads_bodies {
                 death.body = None;
             }
@@ -157,7 +157,7 @@ impl Handle {
                 (death.body, death.headers) = (None, Value::Null);
             }
         }
-        let told = Told::Happened(Box::new(happening), weight);
+        let told = JudgeInput::Happened(Box::new(happening), weight);
         if self.told.try_send(told).is_err() {
             self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -167,8 +167,8 @@ impl Handle {
 
     /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
     /// room to what [`tell`](Self::tell) hears, which is told once.
-    pub fn tell_trouble(&self, trouble: Trouble) -> bool {
-        let told = Told::Happened(Box::new(Happening::Troubled(trouble)), 0);
+    pub fn tell_trouble(&self, trouble: QueueTrouble) -> bool {
+        let told = JudgeInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
         let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
         let told = u64::from(is_taken);
         self.shared.told.fetch_add(told, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Handle {
         if silence.id.is_empty() || silence.id.len() > 100 {
             return Err("the `id` of a silence must have 1 to 100 characters".to_owned());
         }
-        self.ask(Request::Silence(silence))
+        self.ask(OperatorRequest::Silence(silence))
     }
 
     /// Ends a silence that was made with [`silence`](Self::silence).
@@ -192,7 +192,7 @@ impl Handle {
     /// # Errors
     /// There is no room just now.
     pub fn lift(&self, id: impl Into<String>) -> Result<(), String> {
-        self.ask(Request::Lift(id.into()))
+        self.ask(OperatorRequest::Lift(id.into()))
     }
 
     /// A person says that a group is fixed: its page is over. If it fails again, that is `again`.
@@ -200,12 +200,12 @@ impl Handle {
     /// # Errors
     /// There is no room just now.
     pub fn resolve(&self, group: impl Into<String>) -> Result<(), String> {
-        self.ask(Request::Resolve(group.into()))
+        self.ask(OperatorRequest::Resolve(group.into()))
     }
 
-    fn ask(&self, request: Request) -> Result<(), String> {
+    fn ask(&self, request: OperatorRequest) -> Result<(), String> {
         self.told
-            .try_send(Told::Asked(request))
+            .try_send(JudgeInput::Asked(request))
             .map_err(|_| "too much is told at this moment; try again".to_owned())
     }
 
@@ -236,7 +236,7 @@ impl Handle {
         self.board(|board| board.silences.clone())
     }
 
-    fn board<T>(&self, read: impl FnOnce(&Board) -> T) -> T {
+    fn board<T>(&self, read: impl FnOnce(&NotifierView) -> T) -> T {
         read(
             &self
                 .shared
@@ -278,17 +278,17 @@ impl Drop for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TroubleState, alerts::FileMemory};
+    use crate::{TroubleState, alerts::FileStateStore};
 
     #[tokio::test]
     async fn troubles_wait_for_room_and_leave_some_to_what_is_told_once() {
         let folder = tempfile::tempdir().unwrap();
-        let memory = Arc::new(FileMemory::new(folder.path().join("state")));
+        let memory = Arc::new(FileStateStore::new(folder.path().join("state")));
         let configuration = Configuration::default();
-        let desk = Desk::start(&configuration, memory, Speaker::Alone);
+        let desk = Alerting::start(&configuration, memory, NotifierMode::Alone);
         let desk = desk.await.unwrap();
         let tell_one = || {
-            desk.tell_trouble(Trouble {
+            desk.tell_trouble(QueueTrouble {
                 vhost: "/".to_owned(),
                 queue: "orders".to_owned(),
                 kind: "no_consumer",
@@ -302,7 +302,7 @@ mod tests {
             assert!(taken < TOLD as u64);
         }
         for _ in 0..TOLD / 2 - 1_000 {
-            desk.tell(Happening::Parked(Box::default()));
+            desk.tell(ServiceEvent::Parked(Box::default()));
         }
         let counts = desk.counts();
         assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));

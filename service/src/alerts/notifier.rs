@@ -22,11 +22,11 @@ use tokio::{
 };
 
 use super::{
-    Memory, Notice,
-    channels::{Done, Line, Patience, Worker},
+    StateStore, Notice,
+    channels::{NoticeDone, OpenChannel, ChannelTimeouts, ChannelWorker},
     engine::{Engine, Input, Settings},
     report::Report,
-    shared_state::{Board, Shared},
+    shared_state::{NotifierView, SharedState},
     topology,
 };
 use crate::parked_depths::without_parked;
@@ -53,7 +53,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// How the speaker is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Speaker {
+pub enum NotifierMode {
     /// There is one replica, and it speaks.
     Alone,
     /// Replicas that use the same queue have one speaker among them.
@@ -66,13 +66,13 @@ pub enum Speaker {
 }
 
 /// Where reports go.
-pub(super) enum Outlet {
+pub(super) enum ReportSender {
     Alone(mpsc::Sender<Report>),
     Queue(Client, String),
 }
 
 /// Where reports come from.
-pub(super) enum Intake {
+pub(super) enum ReportReceiver {
     Alone(mpsc::Receiver<Report>),
     Queue {
         client: Client,
@@ -83,12 +83,12 @@ pub(super) enum Intake {
     },
 }
 
-impl Speaker {
-    pub(super) async fn open(self) -> Result<(Outlet, Intake), String> {
+impl NotifierMode {
+    pub(super) async fn open(self) -> Result<(ReportSender, ReportReceiver), String> {
         match self {
             Self::Alone => {
                 let (sender, receiver) = mpsc::channel(16);
-                Ok((Outlet::Alone(sender), Intake::Alone(receiver)))
+                Ok((ReportSender::Alone(sender), ReportReceiver::Alone(receiver)))
             }
             Self::Elected { client, queue } => {
                 let arguments = [
@@ -99,8 +99,8 @@ impl Speaker {
                     ("x-delivery-limit", Argument::Number(MOST_DELIVERIES)),
                 ];
                 topology::declare(&client, &queue, arguments).await?;
-                let outlet = Outlet::Queue(client.clone(), queue.clone());
-                let intake = Intake::Queue {
+                let outlet = ReportSender::Queue(client.clone(), queue.clone());
+                let intake = ReportReceiver::Queue {
                     client,
                     queue,
                     messages: None,
@@ -112,7 +112,7 @@ impl Speaker {
     }
 }
 
-impl Outlet {
+impl ReportSender {
     pub(super) async fn send(
         &self,
         report: &Report,
@@ -139,7 +139,7 @@ impl Outlet {
     }
 }
 
-impl Intake {
+impl ReportReceiver {
     /// The next report, and what to acknowledge; waits forever where there is none. `None` at the end.
     async fn next(&mut self) -> Option<(Option<Report>, Option<Attempt>)> {
         match self {
@@ -215,23 +215,23 @@ impl Intake {
 }
 
 /// Where the speaker sits, or would.
-pub(super) struct Office {
+pub(super) struct Notifier {
     settings: Settings,
-    lines: BTreeMap<String, Arc<Line>>,
-    patience: Patience,
+    lines: BTreeMap<String, Arc<OpenChannel>>,
+    patience: ChannelTimeouts,
     tick: Duration,
-    memory: Arc<dyn Memory>,
-    shared: Arc<Shared>,
+    memory: Arc<dyn StateStore>,
+    shared: Arc<SharedState>,
     /// Nobody can be asked how much is parked without.
     client: Option<Client>,
-    seat: Option<Seat>,
+    seat: Option<NotifierLease>,
 }
 
 /// The replica that has it speaks.
-struct Seat {
+struct NotifierLease {
     engine: Engine,
-    workers: BTreeMap<String, Worker>,
-    done: mpsc::UnboundedReceiver<Done>,
+    workers: BTreeMap<String, ChannelWorker>,
+    done: mpsc::UnboundedReceiver<NoticeDone>,
     saved: Instant,
     heard: Instant,
     ticked: Option<Instant>,
@@ -242,14 +242,14 @@ struct Seat {
     losses: u64,
 }
 
-impl Office {
+impl Notifier {
     pub(super) fn new(
         settings: Settings,
-        lines: BTreeMap<String, Line>,
-        patience: Patience,
+        lines: BTreeMap<String, OpenChannel>,
+        patience: ChannelTimeouts,
         tick: Duration,
-        memory: Arc<dyn Memory>,
-        shared: Arc<Shared>,
+        memory: Arc<dyn StateStore>,
+        shared: Arc<SharedState>,
         client: Option<Client>,
     ) -> Self {
         let lines = lines.into_iter();
@@ -265,8 +265,8 @@ impl Office {
         }
     }
 
-    pub(super) async fn run(mut self, mut intake: Intake, mut closing: watch::Receiver<bool>) {
-        let may_lapse = matches!(intake, Intake::Queue { .. });
+    pub(super) async fn run(mut self, mut intake: ReportReceiver, mut closing: watch::Receiver<bool>) {
+        let may_lapse = matches!(intake, ReportReceiver::Queue { .. });
         loop {
             let heard = self.seat.as_ref().map(|seat| seat.heard);
             let lapse = heard
@@ -276,7 +276,7 @@ impl Office {
                 biased;
                 done = next_done(&mut self.seat) => {
                     if let Some(seat) = &mut self.seat {
-                        let Done { number, channel } = done;
+                        let NoticeDone { number, channel } = done;
                         seat.engine.on(Input::Delivered { number, channel }, Timestamp::now());
                     }
                 },
@@ -284,7 +284,7 @@ impl Office {
                     Some((report, attempt)) => {
                         let losses = intake.losses();
                         let is_redelivered = attempt.as_ref().is_some_and(|a| a.message().redelivered());
-                        let is_stale = |seat: &Seat| is_redelivered || seat.losses != losses;
+                        let is_stale = |seat: &NotifierLease| is_redelivered || seat.losses != losses;
                         if self.seat.as_ref().is_some_and(is_stale) {
                             self.rise(); // another one may have spoken meanwhile
                         }
@@ -310,7 +310,7 @@ impl Office {
         &mut self,
         report: &Option<Report>,
         losses: u64,
-        intake: &Intake,
+        intake: &ReportReceiver,
         closing: &mut watch::Receiver<bool>,
     ) -> bool {
         // Given back it would come again at once, and before RabbitMQ 4.3 each return counts towards the limit of deliveries.
@@ -368,7 +368,7 @@ impl Office {
     }
 
     /// The queues whose incidents end because nothing is parked for them, once that is known. Nobody waits for it.
-    async fn ask_for_parked(&self, seat: &mut Seat, now: Timestamp) -> Option<BTreeSet<String>> {
+    async fn ask_for_parked(&self, seat: &mut NotifierLease, now: Timestamp) -> Option<BTreeSet<String>> {
         if let Some(asking) = seat.asking.take_if(|asking| asking.is_finished()) {
             return asking.await.ok();
         }
@@ -387,7 +387,7 @@ impl Office {
         None
     }
 
-    async fn sit_down(&self, losses: u64) -> Result<Seat, String> {
+    async fn sit_down(&self, losses: u64) -> Result<NotifierLease, String> {
         let settings = self.settings.clone();
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
@@ -400,11 +400,11 @@ impl Office {
         let workers = self.lines.iter().map(|(name, line)| {
             let counts = self.shared.channels.get(name).cloned().unwrap_or_default();
             let line = Arc::clone(line);
-            let worker = Worker::start(name.clone(), line, self.patience, counts, sender.clone());
+            let worker = ChannelWorker::start(name.clone(), line, self.patience, counts, sender.clone());
             (name.clone(), worker)
         });
         tracing::info!("this replica tells people of alerts from now on");
-        Ok(Seat {
+        Ok(NotifierLease {
             workers: workers.collect(),
             done,
             saved: Instant::now(),
@@ -423,7 +423,7 @@ impl Office {
             tracing::info!("this replica is silent about alerts from now on");
         }
         // Also when the seat was lost while the state was kept.
-        *self.board() = Board::default();
+        *self.board() = NotifierView::default();
     }
 
     fn show(&self, engine: &Engine, now: Timestamp) {
@@ -434,7 +434,7 @@ impl Office {
         board.silences = engine.silences();
     }
 
-    fn board(&self) -> std::sync::MutexGuard<'_, Board> {
+    fn board(&self) -> std::sync::MutexGuard<'_, NotifierView> {
         let board = self.shared.board.lock();
         board.unwrap_or_else(PoisonError::into_inner)
     }
@@ -444,7 +444,7 @@ impl Office {
         if let Some(seat) = &mut self.seat {
             let finished = async {
                 while !seat.engine.outbox().is_empty() {
-                    let Some(Done { number, channel }) = seat.done.recv().await else {
+                    let Some(NoticeDone { number, channel }) = seat.done.recv().await else {
                         return;
                     };
                     let delivered = Input::Delivered { number, channel };
@@ -463,7 +463,7 @@ impl Office {
     }
 }
 
-impl Seat {
+impl NotifierLease {
     fn say(&mut self, notice: Notice) {
         for channel in &notice.channels {
             let is_taken = self
@@ -507,7 +507,7 @@ fn read(body: &[u8]) -> Option<Report> {
     }
 }
 
-async fn next_done(seat: &mut Option<Seat>) -> Done {
+async fn next_done(seat: &mut Option<NotifierLease>) -> NoticeDone {
     match seat {
         Some(seat) => match seat.done.recv().await {
             Some(done) => done,

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use super::{
-    notifier::Outlet,
-    report::{Entry, Report},
-    shared_state::Shared,
+    notifier::ReportSender,
+    report::{ReportEntry, Report},
+    shared_state::SharedState,
 };
 
 /// Entries of one report.
@@ -24,16 +24,16 @@ const LINGER: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-pub(super) struct Reporter {
-    outlet: Outlet,
+pub(super) struct ReportPublisher {
+    outlet: ReportSender,
     tick: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     replica: String,
     sequence: u64,
 }
 
-impl Reporter {
-    pub(super) fn new(outlet: Outlet, tick: Duration, shared: Arc<Shared>) -> Self {
+impl ReportPublisher {
+    pub(super) fn new(outlet: ReportSender, tick: Duration, shared: Arc<SharedState>) -> Self {
         Self {
             outlet,
             tick,
@@ -44,7 +44,7 @@ impl Reporter {
     }
 
     /// Until nobody has anything to tell any more.
-    pub(super) async fn run(mut self, mut judged: mpsc::Receiver<Entry>) {
+    pub(super) async fn run(mut self, mut judged: mpsc::Receiver<ReportEntry>) {
         // The first one at once: the speaker of an empty queue does not know yet that it is the one.
         let mut due = Instant::now();
         loop {
@@ -76,7 +76,7 @@ impl Reporter {
     }
 
     /// Publishes until it is confirmed. What is told meanwhile waits, and what there is no room for is dropped and counted.
-    async fn report(&mut self, entries: Vec<Entry>) {
+    async fn report(&mut self, entries: Vec<ReportEntry>) {
         self.sequence += 1;
         let report = Report {
             replica: self.replica.clone(),

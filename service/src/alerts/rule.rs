@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Severity, sanitize};
-use crate::{Obituary, Trouble, redaction::Redaction};
+use crate::{ParkedReport, QueueTrouble, redaction::Redaction};
 
 /// What makes people be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,7 +145,7 @@ impl Rule {
 
 /// What a rule makes of a failure.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct RuleMatch {
     pub(super) rule: String,
     pub(super) severity: Severity,
     /// What was asked for, safe to show and cut.
@@ -154,15 +154,15 @@ pub(super) struct Verdict {
 
 /// The rules in their order, ready to judge. Blocks while a condition is judged: half a second a message at most.
 #[derive(Debug)]
-pub(super) struct Bench {
-    seats: Vec<Seat>,
+pub(super) struct RuleSet {
+    seats: Vec<CompiledRule>,
     redaction: Redaction,
     /// How often a condition could not be judged.
     pub(super) unjudged: u64,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct CompiledRule {
     rule: Rule,
     condition: Option<Condition>,
     /// Whether it was said that the condition is slow.
@@ -172,7 +172,7 @@ struct Seat {
 /// The variables of a condition.
 const VARIABLES: [&str; 2] = ["body", "headers"];
 
-impl Bench {
+impl RuleSet {
     /// Reads the conditions.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Bench {
                 })?),
                 None => None,
             };
-            Ok(Seat {
+            Ok(CompiledRule {
                 rule: rule.clone(),
                 condition,
                 has_warned: false,
@@ -199,7 +199,7 @@ impl Bench {
     }
 
     /// The verdict on a parked message.
-    pub(super) fn judge(&mut self, death: &Obituary) -> Verdict {
+    pub(super) fn judge(&mut self, death: &ParkedReport) -> RuleMatch {
         let mut unjudged = 0;
         let found = self.seats.iter_mut().find_map(|seat| {
             let rule = &seat.rule;
@@ -248,7 +248,7 @@ impl Bench {
                 &otherwise
             }
         };
-        Verdict {
+        RuleMatch {
             rule: rule.name.clone(),
             severity: rule.severity,
             fields: fields(rule, death, &self.redaction),
@@ -256,7 +256,7 @@ impl Bench {
     }
 
     /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
-    pub(super) fn judge_trouble(&self, trouble: &Trouble) -> Verdict {
+    pub(super) fn judge_trouble(&self, trouble: &QueueTrouble) -> RuleMatch {
         let found = self.seats.iter().map(|seat| &seat.rule).find(|rule| {
             fits(rule.queue.as_deref(), &trouble.queue)
                 && fits(rule.reason.as_deref(), trouble.kind)
@@ -267,7 +267,7 @@ impl Bench {
         });
         let otherwise = Rule::otherwise();
         let rule = found.unwrap_or(&otherwise);
-        Verdict {
+        RuleMatch {
             rule: rule.name.clone(),
             severity: rule.severity,
             fields: BTreeMap::new(),
@@ -279,7 +279,7 @@ fn fits(pattern: Option<&str>, text: &str) -> bool {
     pattern.is_none_or(|pattern| glob(pattern, text))
 }
 
-fn variables(death: &Obituary) -> Variables {
+fn variables(death: &ParkedReport) -> Variables {
     let mut variables = Variables::new();
     let body = death.body.as_deref().cloned().unwrap_or(Value::Null);
     variables.insert("body".to_owned(), body);
@@ -290,7 +290,7 @@ fn variables(death: &Obituary) -> Variables {
 /// No notice holds more of a message.
 const MOST_FIELDS: usize = 20;
 
-fn fields(rule: &Rule, death: &Obituary, redaction: &Redaction) -> BTreeMap<String, String> {
+fn fields(rule: &Rule, death: &ParkedReport, redaction: &Redaction) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let is_secret = |name: &str| redaction.is_secret(name);
     let mut put = |name: String, shown: String| {
@@ -355,8 +355,8 @@ mod tests {
         rule
     }
 
-    fn death() -> Obituary {
-        Obituary {
+    fn death() -> ParkedReport {
+        ParkedReport {
             queue: "payments.eu".to_owned(),
             reason: "exhausted".to_owned(),
             routing_key: "order.paid.eu".to_owned(),
@@ -366,7 +366,7 @@ mod tests {
             body: Some(
                 json!({"customer": {"id": 7, "password": "s3cret"}, "lines": [{"n": 1}]}).into(),
             ),
-            ..Obituary::default()
+            ..ParkedReport::default()
         }
     }
 
@@ -391,11 +391,11 @@ mod tests {
             (|r| r.condition = Some("body.nothing == 7".into()), false),
         ] {
             let rules = [rule("mine", change), rule("rest", |_| ())];
-            let mut bench = Bench::new(&rules, &[]).unwrap();
+            let mut bench = RuleSet::new(&rules, &[]).unwrap();
             let verdict = bench.judge(&death());
             assert_eq!(verdict.rule == "mine", fits, "{:?}", rules[0]);
         }
-        let none = Bench::new(&[], &[]).unwrap().judge(&death());
+        let none = RuleSet::new(&[], &[]).unwrap().judge(&death());
         assert_eq!(
             (none.rule.as_str(), none.severity),
             ("otherwise", Severity::Morning)
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn nothing_of_a_body_leaves_unless_asked_and_secrets_never() {
         let redacted = ["*password*".to_owned(), "authorization".to_owned()];
-        let plain = Bench::new(&[rule("plain", |_| ())], &redacted)
+        let plain = RuleSet::new(&[rule("plain", |_| ())], &redacted)
             .unwrap()
             .judge(&death());
         assert!(plain.fields.is_empty());
@@ -419,7 +419,7 @@ mod tests {
             ];
             r.headers = vec!["*".into()];
         });
-        let fields = Bench::new(&[asks], &redacted)
+        let fields = RuleSet::new(&[asks], &redacted)
             .unwrap()
             .judge(&death())
             .fields;
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_queue_in_trouble_fits_by_queue_and_kind_alone() {
-        let trouble = Trouble {
+        let trouble = QueueTrouble {
             vhost: "/".into(),
             queue: "payments.eu".into(),
             kind: "no_consumer",
@@ -455,7 +455,7 @@ mod tests {
                 r.severity = Severity::Wake;
             }),
         ];
-        let verdict = Bench::new(&rules, &[]).unwrap().judge_trouble(&trouble);
+        let verdict = RuleSet::new(&rules, &[]).unwrap().judge_trouble(&trouble);
         assert_eq!(
             (verdict.rule.as_str(), verdict.severity),
             ("orphans", Severity::Wake)
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn a_condition_that_is_none_names_its_rule() {
         let bad = rule("gold", |r| r.condition = Some("bdy.x".into()));
-        let why = Bench::new(&[bad], &[]).unwrap_err();
+        let why = RuleSet::new(&[bad], &[]).unwrap_err();
         assert!(why.contains("rule `gold`") && why.contains("bdy"), "{why}");
     }
 }

@@ -12,20 +12,20 @@ use super::{ChannelCounts, Counts, GroupView, Silence};
 
 /// What the parts of a desk share.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedState {
     pub(super) told: AtomicU64,
     pub(super) dropped: AtomicU64,
     /// Those dropped that no report has mentioned yet.
     pub(super) unmentioned: AtomicU64,
     pub(super) unjudged: AtomicU64,
     pub(super) bytes: AtomicUsize,
-    pub(super) board: Mutex<Board>,
+    pub(super) board: Mutex<NotifierView>,
     pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
 }
 
 /// What the speaker shows. Empty on the others.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct NotifierView {
     pub(super) counts: Counts,
     pub(super) groups: Vec<GroupView>,
     pub(super) silences: Vec<Silence>,

@@ -17,20 +17,20 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    Sections,
-    delay_headers::{Stamp, as_published, plain},
-    exchange_limiter::{Doors, Entry},
-    next_action::{Arrival, Order, Outgoing, hop, order},
+    DelayedSections,
+    delay_headers::{DelayHeaders, as_published, plain},
+    exchange_limiter::{ExchangeLimiter, AdmitResult},
+    next_action::{DelayedMessage, NextAction, OutgoingMessage, hop, order},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{
-    Feed, Health, Metrics,
+    EventBus, Health, Metrics,
     intake::{
-        Cause, FAREWELL, Fate, Keeping, ON_ITS_WAY, Patience, Retriers, Standing, original,
+        FailureCause, FAREWELL, Disposition, StoreHandle, ON_ITS_WAY, RetrySchedule, RetrierCache, RetryContext, original,
         tell_parked,
     },
-    policy::Shelf,
-    store::{self, Draft, Kept},
+    policy::ConfigWatcher,
+    store::{self, MessageDraft, StoredMessage},
 };
 
 /// How often the exchanges and queues are looked for, and made where somebody deleted them.
@@ -50,21 +50,21 @@ const NAME: &str = "messages with a delay";
 
 /// Sees messages with a delay through. It does nothing while the policy has no section `[delayed]`, unless messages of an earlier one may be left.
 #[derive(Debug)]
-pub(crate) struct Courier {
+pub(crate) struct DelayedDispatcher {
     client: Client,
-    shelf: Arc<Shelf>,
+    shelf: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: Feed,
+    feed: EventBus,
     health: Health,
     prefetch: u16,
-    retriers: Retriers,
-    doors: Arc<Doors>,
+    retriers: RetrierCache,
+    doors: Arc<ExchangeLimiter>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<Keeping>,
+    keeping: Option<StoreHandle>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum DispatchError {
     #[error(transparent)]
     Broker(#[from] Error),
     #[error(transparent)]
@@ -73,7 +73,7 @@ enum Fault {
 
 /// What may end the patience with a message.
 #[derive(Clone)]
-struct Bounds {
+struct CancelConditions {
     stop: watch::Receiver<bool>,
     /// Channels that were lost so far.
     losses: watch::Receiver<u64>,
@@ -81,7 +81,7 @@ struct Bounds {
     lost: u64,
 }
 
-impl Bounds {
+impl CancelConditions {
     fn is_lost(&self) -> bool {
         *self.losses.borrow() != self.lost
     }
@@ -126,12 +126,12 @@ impl Bounds {
     }
 }
 
-impl Courier {
+impl DelayedDispatcher {
     pub(crate) fn new(
         client: &Client,
-        shelf: &Arc<Shelf>,
+        shelf: &Arc<ConfigWatcher>,
         metrics: &Arc<Metrics>,
-        feed: &Feed,
+        feed: &EventBus,
         health: &Health,
         prefetch: u16,
     ) -> Self {
@@ -142,14 +142,14 @@ impl Courier {
             feed: feed.clone(),
             health: health.clone(),
             prefetch,
-            retriers: Retriers::new(client.clone()),
-            doors: Arc::new(Doors::new(prefetch)),
+            retriers: RetrierCache::new(client.clone()),
+            doors: Arc::new(ExchangeLimiter::new(prefetch)),
             keeping: None,
         }
     }
 
     /// What is delayed waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
+    pub(crate) fn keeping(mut self, keeping: Option<StoreHandle>) -> Self {
         self.keeping = keeping;
         self
     }
@@ -199,7 +199,7 @@ impl Courier {
                 break; // the client was closed
             }
             // Before they are taken: one that is lost meanwhile comes again.
-            let bounds = Bounds {
+            let bounds = CancelConditions {
                 stop: stop.clone(),
                 losses: losses.clone(),
                 lost: *losses.borrow(),
@@ -212,8 +212,8 @@ impl Courier {
                         return subscription.settle([(delivery.token, parked)]);
                     }
                     match courier.see_through(&delivery.message, bounds).await {
-                        Fate::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
-                        Fate::Returned => subscription.give_back([delivery.token]),
+                        Disposition::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                        Disposition::Returned => subscription.give_back([delivery.token]),
                     }
                 });
             }
@@ -247,7 +247,7 @@ impl Courier {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = async {
-                self.client.apply_plan(&plan(&Sections::new())).await?;
+                self.client.apply_plan(&plan(&DelayedSections::new())).await?;
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
                 // A copy would come by another exchange.
@@ -281,7 +281,7 @@ impl Courier {
         // An exchange that is there as another type is in nobody else's way.
         if !error.is_transient() {
             for (name, section) in sections {
-                let one: Sections = [(name.clone(), section.clone())].into();
+                let one: DelayedSections = [(name.clone(), section.clone())].into();
                 let _ = self.client.apply_plan(&plan(&one)).await; // the first error is told
             }
         }
@@ -316,12 +316,12 @@ impl Courier {
     }
 
     /// Returns when the message is published, waits or is parked, or when it is to go back.
-    async fn see_through(&self, message: &Message, mut bounds: Bounds) -> Fate {
+    async fn see_through(&self, message: &Message, mut bounds: CancelConditions) -> Disposition {
         let own = match message.delivery_exchange() {
             "" => message.properties().clone(),
             _ => as_published(message.properties()),
         };
-        let arrival = Arrival {
+        let arrival = DelayedMessage {
             through: message.delivery_exchange(),
             exchange: message.exchange(),
             routing_key: match message.delivery_exchange() {
@@ -331,14 +331,14 @@ impl Courier {
             properties: &own,
         };
         let mut what = order(&arrival, self.shelf.book().delayed(), now());
-        let (since, mut patience, mut kept) = (Instant::now(), Patience::default(), None);
+        let (since, mut patience, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {
-                return Fate::Returned;
+                return Disposition::Returned;
             }
             let done = match &what {
-                Order::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
-                    Entry::Open(passage) => {
+                NextAction::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
+                    AdmitResult::Open(passage) => {
                         let done = bounds.unless_in_vain(since, self.publish(out, message));
                         let done = done.await;
                         if let Some(Ok(())) = done {
@@ -346,43 +346,43 @@ impl Courier {
                         }
                         done
                     }
-                    Entry::Busy => {
+                    AdmitResult::Busy => {
                         if bounds.pause(BUSY).await || since.elapsed() > LONGEST_KEPT {
-                            return Fate::Returned;
+                            return Disposition::Returned;
                         }
                         continue;
                     }
-                    Entry::Stuck => {
+                    AdmitResult::Stuck => {
                         what = put_off(out);
                         continue;
                     }
                 },
-                Order::Park(stamp, why) => {
+                NextAction::Park(stamp, why) => {
                     let parked = self.park(stamp, why, &own, message);
                     bounds.unless_in_vain(since, parked).await
                 }
-                Order::Wait(out, _) => {
+                NextAction::Wait(out, _) => {
                     let rest = rest(&out.stamp);
                     if rest.is_zero() {
-                        what = Order::Publish(out.clone());
+                        what = NextAction::Publish(out.clone());
                         continue;
                     }
                     if self.keeping.is_none() && hop(rest).is_none() {
                         if bounds.pause(rest).await {
-                            return Fate::Returned;
+                            return Disposition::Returned;
                         }
                         continue;
                     }
                     let waits = self.wait(out, rest, (&own, message), &mut kept);
                     match bounds.unless_in_vain(since, waits).await {
-                        Some(Err(Fault::Store(store::Error::Unkeepable(why)))) => {
-                            what = Order::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
+                        Some(Err(DispatchError::Store(store::Error::Unkeepable(why)))) => {
+                            what = NextAction::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
                             continue;
                         }
                         // What is wrong with it is wrong at every try: it would keep its place among those on their way for good.
-                        Some(Err(Fault::Broker(error))) if is_its_own(error.kind()) => {
+                        Some(Err(DispatchError::Broker(error))) if is_its_own(error.kind()) => {
                             let why = format!("it cannot wait: {error}");
-                            what = Order::Park(out.stamp.clone(), why);
+                            what = NextAction::Park(out.stamp.clone(), why);
                             continue;
                         }
                         done => done,
@@ -390,15 +390,15 @@ impl Courier {
                 }
             };
             let Some(done) = done else {
-                return Fate::Returned;
+                return Disposition::Returned;
             };
             let Err(fault) = done else {
                 self.metrics.delayed(match what {
-                    Order::Publish(_) => "published",
-                    Order::Wait(..) => "waits",
-                    Order::Park(..) => "parked",
+                    NextAction::Publish(_) => "published",
+                    NextAction::Wait(..) => "waits",
+                    NextAction::Park(..) => "parked",
                 });
-                return Fate::Done;
+                return Disposition::Done;
             };
             warn!(
                 message_id = message.message_id(),
@@ -406,35 +406,35 @@ impl Courier {
                 "a message with a delay could not be passed on; it is kept, and tried again"
             );
             let cause = match &fault {
-                Fault::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
-                Fault::Store(_) => Cause::AllAway,
+                DispatchError::Broker(error) => FailureCause::of(error.kind(), error.is_permanent()),
+                DispatchError::Store(_) => FailureCause::AllAway,
             };
             let advice = patience.after(cause, CALM);
-            if let (Order::Publish(out), Fault::Broker(error)) = (&what, &fault) {
+            if let (NextAction::Publish(out), DispatchError::Broker(error)) = (&what, &fault) {
                 if is_hopeless(error) {
                     let why = format!(
                         "it was due, and cannot be published to {} with the routing key {}: {error}; once that is mended, replay it",
                         exchange(&out.to),
                         terminal_escape::line(&out.stamp.key)
                     );
-                    what = Order::Park(out.stamp.clone(), why);
-                    patience = Patience::default();
+                    what = NextAction::Park(out.stamp.clone(), why);
+                    patience = RetrySchedule::default();
                     continue;
                 }
                 if advice.takes_place {
                     what = put_off(out);
-                    patience = Patience::default();
+                    patience = RetrySchedule::default();
                     continue;
                 }
             }
             if bounds.pause(advice.pause).await || since.elapsed() > LONGEST_KEPT {
-                return Fate::Returned;
+                return Disposition::Returned;
             }
         }
     }
 
     /// To the real exchange.
-    async fn publish(&self, out: &Outgoing, message: &Message) -> Result<(), Fault> {
+    async fn publish(&self, out: &OutgoingMessage, message: &Message) -> Result<(), DispatchError> {
         let outgoing = Publish::to_exchange(&out.to, &out.stamp.key, message.body())
             .properties(out.properties.clone());
         Ok(self.client.publish(outgoing).await?)
@@ -442,16 +442,16 @@ impl Courier {
 
     async fn wait(
         &self,
-        out: &Outgoing,
+        out: &OutgoingMessage,
         rest: Duration,
         (own, message): (&BasicProperties, &Message),
-        kept: &mut Option<Kept>,
-    ) -> Result<(), Fault> {
+        kept: &mut Option<StoredMessage>,
+    ) -> Result<(), DispatchError> {
         if let Some(keeping) = &self.keeping {
             // The same at each try, so that it is stored once.
             let kept = match kept {
                 Some(kept) => kept,
-                None => kept.insert(Kept::new(draft(out, rest, message))?),
+                None => kept.insert(StoredMessage::new(draft(out, rest, message))?),
             };
             return Ok(keeping.keep(kept).await?);
         }
@@ -466,11 +466,11 @@ impl Courier {
 
     async fn park(
         &self,
-        stamp: &Stamp,
+        stamp: &DelayHeaders,
         why: &str,
         own: &BasicProperties,
         message: &Message,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DispatchError> {
         let failed = FailedMessage::new(
             DELAYED_QUEUE,
             &stamp.from,
@@ -488,13 +488,13 @@ impl Courier {
 }
 
 /// The courier has no work queues whose trouble would be told from a restart: what is not taken waits.
-const CALM: Standing = Standing {
+const CALM: RetryContext = RetryContext {
     calm_for: Duration::ZERO,
     troubled_for: Duration::ZERO,
 };
 
 /// What a message waits for the answer of: its exchange, or its queue where that is the default one. Both may have one name.
-fn door(out: &Outgoing) -> String {
+fn door(out: &OutgoingMessage) -> String {
     match out.to.as_str() {
         "" => format!("queue {}", out.stamp.key),
         exchange => format!("exchange {exchange}"),
@@ -502,10 +502,10 @@ fn door(out: &Outgoing) -> String {
 }
 
 /// It waits a little more, rather than stand in the way of others.
-fn put_off(out: &Outgoing) -> Order {
+fn put_off(out: &OutgoingMessage) -> NextAction {
     let mut later = out.clone();
     later.stamp.until = now().saturating_add(AGAIN.as_millis() as u64);
-    Order::Wait(later, AGAIN)
+    NextAction::Wait(later, AGAIN)
 }
 
 /// Whether the exchange would refuse it again until somebody acts.
@@ -525,8 +525,8 @@ fn exchange(name: &str) -> String {
     }
 }
 
-fn draft(out: &Outgoing, rest: Duration, message: &Message) -> Draft {
-    Draft {
+fn draft(out: &OutgoingMessage, rest: Duration, message: &Message) -> MessageDraft {
+    MessageDraft {
         exchange: out.to.clone(),
         routing_key: out.stamp.key.clone(),
         delay: rest,
@@ -540,7 +540,7 @@ fn draft(out: &Outgoing, rest: Duration, message: &Message) -> Draft {
 }
 
 /// What is left of a wait.
-fn rest(stamp: &Stamp) -> Duration {
+fn rest(stamp: &DelayHeaders) -> Duration {
     Duration::from_millis(stamp.until.saturating_sub(now()))
 }
 

@@ -19,6 +19,6 @@ mod exchange_limiter;
 mod next_action;
 mod topology;
 
-pub(crate) use configuration::{Sections, check};
-pub(crate) use delayed_dispatcher::Courier;
+pub(crate) use configuration::{DelayedSections, check};
+pub(crate) use delayed_dispatcher::DelayedDispatcher;
 pub(crate) use topology::DELAYED_QUEUE;

@@ -6,12 +6,12 @@ use retryrmq::{Record, WaitingMessage};
 use serde::{Deserialize, Serialize};
 
 use super::who;
-use crate::{Happening, Obituary, Retry};
+use crate::{ServiceEvent, ParkedReport, RetryEvent};
 
 /// What happened. Events of other words are kept in the stream and not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Deed {
+pub(crate) enum HistoryAction {
     /// An attempt failed; the message waits for its next.
     Retried,
     /// An attempt failed; the message was parked.
@@ -48,7 +48,7 @@ pub(crate) enum Deed {
 pub(crate) struct Event {
     pub(crate) at: Timestamp,
     pub(crate) who: String,
-    pub(crate) event: Deed,
+    pub(crate) event: HistoryAction,
     pub(crate) queue: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<String>,
@@ -90,24 +90,24 @@ const FIELD: usize = 255;
 
 impl Event {
     /// What the history keeps of a happening; of a queue's trouble nothing.
-    pub(crate) fn of(happening: &Happening, now: Timestamp) -> Option<Self> {
+    pub(crate) fn of(happening: &ServiceEvent, now: Timestamp) -> Option<Self> {
         let event = match happening {
-            Happening::Retried(retry) => Self::retried(retry),
-            Happening::Parked(death) => Self::parked(death),
-            Happening::Dropped {
+            ServiceEvent::Retried(retry) => Self::retried(retry),
+            ServiceEvent::Parked(death) => Self::parked(death),
+            ServiceEvent::Dropped {
                 queue,
                 message_id,
                 reason,
                 traceparent,
             } => Self {
-                event: Deed::Dropped,
+                event: HistoryAction::Dropped,
                 queue: queue.clone(),
                 message_id: message_id.clone(),
                 reason: Some(reason.clone()),
                 traceparent: traceparent.clone(),
                 ..Self::default()
             },
-            Happening::Troubled(_) => return None,
+            ServiceEvent::Troubled(_) => return None,
         };
         Some(Self {
             at: now,
@@ -116,10 +116,10 @@ impl Event {
         })
     }
 
-    fn retried(retry: &Retry) -> Self {
+    fn retried(retry: &RetryEvent) -> Self {
         let delay = u64::try_from(retry.delay.as_millis()).unwrap_or(u64::MAX);
         Self {
-            event: Deed::Retried,
+            event: HistoryAction::Retried,
             queue: retry.queue.clone(),
             message_id: retry.message_id.clone(),
             mark: Some(retry.mark.clone()),
@@ -135,9 +135,9 @@ impl Event {
         }
     }
 
-    fn parked(death: &Obituary) -> Self {
+    fn parked(death: &ParkedReport) -> Self {
         Self {
-            event: Deed::Parked,
+            event: HistoryAction::Parked,
             queue: death.queue.clone(),
             message_id: death.message_id.clone(),
             mark: Some(death.mark.clone()),
@@ -153,13 +153,13 @@ impl Event {
     }
 
     /// What a person does to a parked message.
-    pub(crate) fn to_record(deed: Deed, queue: &str, record: &Record) -> Self {
+    pub(crate) fn to_record(deed: HistoryAction, queue: &str, record: &Record) -> Self {
         let message = record.message();
         let at = record.parked_at.and_then(|at| Timestamp::try_from(at).ok());
         Self {
             // What was found happened when it was parked.
             at: at
-                .filter(|_| matches!(deed, Deed::Found | Deed::Restored))
+                .filter(|_| matches!(deed, HistoryAction::Found | HistoryAction::Restored))
                 .unwrap_or_else(Timestamp::now),
             event: deed,
             queue: queue.to_owned(),
@@ -175,7 +175,7 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiter(deed: Deed, queue: &str, waiter: &WaitingMessage) -> Self {
+    pub(crate) fn to_waiter(deed: HistoryAction, queue: &str, waiter: &WaitingMessage) -> Self {
         Self {
             at: Timestamp::now(),
             event: deed,
@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn an_event_is_small_json_without_what_is_not_known_and_words_of_others_are_read() {
-        let retry = Retry {
+        let retry = RetryEvent {
             queue: "orders".to_owned(),
             traceparent: Some("00-a-b-01".to_owned()),
             error: "x".repeat(10_000),
-            ..Retry::default()
+            ..RetryEvent::default()
         };
-        let event = Event::of(&Happening::Retried(Box::new(retry)), Timestamp::UNIX_EPOCH).unwrap();
+        let event = Event::of(&ServiceEvent::Retried(Box::new(retry)), Timestamp::UNIX_EPOCH).unwrap();
         let text = serde_json::to_string(&event).unwrap();
         assert!(text.len() < 1_000, "{text}");
         assert!(text.contains(r#""event":"retried""#), "{text}");
@@ -225,6 +225,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event);
         let audit = r#"{"at":"2026-01-05T10:00:00Z","who":"ana@shop","command":"replay","queue":"orders","event":"exported","mark":null,"to":"x"}"#;
         let read: Event = serde_json::from_str(audit).unwrap();
-        assert_eq!((read.event, read.mark), (Deed::Other, None));
+        assert_eq!((read.event, read.mark), (HistoryAction::Other, None));
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use super::{Deed, Event};
+use super::{HistoryAction, Event};
 
 /// How far back it goes.
 pub(crate) const SPAN: Duration = Duration::from_secs(24 * 3_600);
@@ -56,19 +56,19 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Queue {
-    minutes: BTreeMap<i64, Minute>,
+    minutes: BTreeMap<i64, IntervalCounts>,
     groups: HashMap<String, Group>,
 }
 
 /// What happened in a minute, or in an hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Minute {
+pub(crate) struct IntervalCounts {
     pub(crate) retried: u64,
     pub(crate) parked: u64,
     pub(crate) dropped: u64,
 }
 
-impl Minute {
+impl IntervalCounts {
     /// Attempts that failed.
     pub(crate) fn failed(&self) -> u64 {
         self.retried + self.parked + self.dropped
@@ -98,9 +98,9 @@ pub(crate) struct Group {
 
 /// A queue in a list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct QueueSummary {
     pub(crate) name: String,
-    pub(crate) day: Minute,
+    pub(crate) day: IntervalCounts,
     pub(crate) parked: usize,
     pub(crate) waiting: usize,
     pub(crate) groups: usize,
@@ -128,34 +128,34 @@ impl Index {
         }
         let is_old = age(event.at, now) > DAY;
         match event.event {
-            Deed::Retried | Deed::Parked => {
+            HistoryAction::Retried | HistoryAction::Parked => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.fail(event, is_old);
-                if event.event == Deed::Parked {
+                if event.event == HistoryAction::Parked {
                     inner.die(event, self.room);
                 } else {
                     inner.wait(event, now, self.room);
                 }
             }
-            Deed::Dropped if event.mark.is_none() => {
+            HistoryAction::Dropped if event.mark.is_none() => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.fail(event, is_old);
             }
             // Its failure was counted before it was dropped.
-            Deed::Restored => inner.die(event, self.room),
-            Deed::Found => {
+            HistoryAction::Restored => inner.die(event, self.room),
+            HistoryAction::Found => {
                 let queue = inner.queues.entry(event.queue.clone()).or_default();
                 queue.join(event);
                 inner.die(event, self.room);
             }
-            Deed::Replayed | Deed::Dropped | Deed::Gone => inner.leave(event),
-            Deed::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
-            Deed::Silenced | Deed::Closed | Deed::Begun | Deed::Policy | Deed::Other => {}
+            HistoryAction::Replayed | HistoryAction::Dropped | HistoryAction::Gone => inner.leave(event),
+            HistoryAction::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
+            HistoryAction::Silenced | HistoryAction::Closed | HistoryAction::Begun | HistoryAction::Policy | HistoryAction::Other => {}
         }
         let is_of_a_person = matches!(
             event.event,
-            Deed::Replayed | Deed::Restored | Deed::Cancelled | Deed::Silenced | Deed::Closed
-        ) || event.event == Deed::Dropped && event.mark.is_some();
+            HistoryAction::Replayed | HistoryAction::Restored | HistoryAction::Cancelled | HistoryAction::Silenced | HistoryAction::Closed
+        ) || event.event == HistoryAction::Dropped && event.mark.is_some();
         if is_of_a_person {
             inner.deeds.push_back(Arc::new(event.clone()));
             if inner.deeds.len() > DEEDS {
@@ -165,15 +165,15 @@ impl Index {
     }
 
     /// All queues, those with the most parked messages first.
-    pub(crate) fn queues(&self, now: Timestamp) -> Vec<Line> {
+    pub(crate) fn queues(&self, now: Timestamp) -> Vec<QueueSummary> {
         let mut inner = self.lock();
         inner.forget(now);
-        let mut lines: BTreeMap<&String, Line> = BTreeMap::new();
+        let mut lines: BTreeMap<&String, QueueSummary> = BTreeMap::new();
         for (name, queue) in &inner.queues {
-            let mut line = Line {
+            let mut line = QueueSummary {
                 name: name.clone(),
                 groups: queue.groups.len(),
-                ..Line::default()
+                ..QueueSummary::default()
             };
             let recent = queue.minutes.range(minute(now) - DAY..);
             recent.for_each(|(_, minute)| line.day.add(minute));
@@ -187,16 +187,16 @@ impl Index {
         }
         let mut lines: Vec<_> = lines.into_values().filter(|l| !l.name.is_empty()).collect();
         lines.sort_by(|a, b| {
-            let rank = |line: &Line| (line.parked, line.day.failed(), line.waiting);
+            let rank = |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
         lines
     }
 
     /// The 24 hours until now of one queue, or of all, oldest first.
-    pub(crate) fn hours(&self, queue: Option<&str>, now: Timestamp) -> [Minute; 24] {
+    pub(crate) fn hours(&self, queue: Option<&str>, now: Timestamp) -> [IntervalCounts; 24] {
         let inner = self.lock();
-        let mut hours = [Minute::default(); 24];
+        let mut hours = [IntervalCounts::default(); 24];
         let queues = inner
             .queues
             .iter()
@@ -303,8 +303,8 @@ impl Queue {
         if !is_old {
             let counts = self.minutes.entry(minute(event.at)).or_default();
             match event.event {
-                Deed::Retried => counts.retried += 1,
-                Deed::Parked => counts.parked += 1,
+                HistoryAction::Retried => counts.retried += 1,
+                HistoryAction::Parked => counts.parked += 1,
                 _ => counts.dropped += 1,
             }
         }
@@ -423,9 +423,9 @@ fn age(at: Timestamp, now: Timestamp) -> i64 {
 
 /// The index, for Prometheus.
 #[derive(Debug)]
-pub(super) struct Figures(pub(super) Arc<Index>);
+pub(super) struct IndexMetrics(pub(super) Arc<Index>);
 
-impl Collector for Figures {
+impl Collector for IndexMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = Timestamp::now();
         let mut waiting: BTreeMap<(String, String), i64> = BTreeMap::new();
@@ -467,7 +467,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn event(deed: Deed, mark: &str, seconds: i64) -> Event {
+    fn event(deed: HistoryAction, mark: &str, seconds: i64) -> Event {
         Event {
             at: at(seconds),
             event: deed,
@@ -484,15 +484,15 @@ mod tests {
     fn what_was_parked_is_known_until_somebody_replays_it_and_twice_is_once() {
         let index = Index::new(10);
         for mark in ["a", "b", "a"] {
-            index.add(&event(Deed::Parked, mark, 0), at(1));
+            index.add(&event(HistoryAction::Parked, mark, 0), at(1));
         }
-        let mut other = event(Deed::Parked, "z", 0);
+        let mut other = event(HistoryAction::Parked, "z", 0);
         other.queue = "orders.eu".to_owned();
         index.add(&other, at(1));
         assert_eq!(index.deaths("orders", Some("f")).len(), 2);
         assert_eq!(index.search("no stock", 10).len(), 3);
         assert_eq!(index.search("no stock", 1).len(), 1);
-        index.add(&event(Deed::Replayed, "a", 2).by("ann", "j"), at(2));
+        index.add(&event(HistoryAction::Replayed, "a", 2).by("ann", "j"), at(2));
         assert!(index.death("orders", "a").is_none());
         let groups = index.groups("orders", at(3));
         assert_eq!((groups.len(), groups[0].parked, groups[0].count), (1, 1, 3));
@@ -504,14 +504,14 @@ mod tests {
     fn what_waits_is_known_until_it_is_due_and_cancelled() {
         let index = Index::new(2);
         for (mark, seconds) in [("late", 9), ("a", 0), ("b", 1)] {
-            index.add(&event(Deed::Retried, mark, seconds), at(seconds));
+            index.add(&event(HistoryAction::Retried, mark, seconds), at(seconds));
         }
         let marks = |now| -> Vec<String> {
             let waits = index.waits(at(now)).into_iter();
             waits.filter_map(|(_, wait)| wait.mark.clone()).collect()
         };
         assert_eq!(marks(1), ["a", "b"], "the last is beyond the room");
-        index.add(&event(Deed::Cancelled, "a", 2), at(2));
+        index.add(&event(HistoryAction::Cancelled, "a", 2), at(2));
         assert_eq!(marks(2), ["b"]);
         assert!(marks(20).is_empty());
         let all = index.queues(at(20));
@@ -522,7 +522,7 @@ mod tests {
     fn hours_end_now_and_a_day_is_forgotten() {
         let index = Index::new(10);
         for (mark, seconds) in [("a", -25 * 3_600), ("b", -90 * 60), ("c", 0)] {
-            index.add(&event(Deed::Parked, mark, seconds), at(0));
+            index.add(&event(HistoryAction::Parked, mark, seconds), at(0));
         }
         let hours = index.hours(Some("orders"), at(0));
         let parked: Vec<_> = hours.iter().map(|hour| hour.parked).collect();
@@ -530,7 +530,7 @@ mod tests {
         assert_eq!((parked[23], parked[22]), (1, 1));
         assert_eq!(index.hours(None, at(0)), hours);
         for mark in ["a", "b", "c"] {
-            index.add(&event(Deed::Dropped, mark, 0), at(0));
+            index.add(&event(HistoryAction::Dropped, mark, 0), at(0));
         }
         assert!(index.queues(at(2 * 86_400)).is_empty());
     }
@@ -540,7 +540,7 @@ mod tests {
         const MANY: i64 = 60_000;
         let index = Index::new(usize::try_from(MANY).unwrap());
         for number in 0..MANY {
-            let mut parked = event(Deed::Parked, &format!("m{number}"), 0);
+            let mut parked = event(HistoryAction::Parked, &format!("m{number}"), 0);
             parked.fingerprint = Some(format!("{number:016x}"));
             index.add(&parked, at(0));
         }
@@ -561,12 +561,12 @@ mod tests {
     fn it_stays_bounded() {
         let index = Index::new(5);
         for number in 0..2_000 {
-            let mut parked = event(Deed::Parked, &format!("m{number}"), number);
+            let mut parked = event(HistoryAction::Parked, &format!("m{number}"), number);
             parked.fingerprint = Some(format!("f{number}"));
             index.add(&parked, at(number));
             if number % 2 == 0 {
                 index.add(
-                    &event(Deed::Replayed, &format!("m{number}"), number),
+                    &event(HistoryAction::Replayed, &format!("m{number}"), number),
                     at(number),
                 );
             }

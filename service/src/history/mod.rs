@@ -30,11 +30,11 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 pub use configuration::Configuration;
-pub(crate) use event::{Deed, Event};
-pub(crate) use index::{Group, Index, Line, Minute};
+pub(crate) use event::{HistoryAction, Event};
+pub(crate) use index::{Group, Index, QueueSummary, IntervalCounts};
 
-use crate::{Feed, policy::Shelf};
-use policy_drift::Peers;
+use crate::{EventBus, policy::ConfigWatcher};
+use policy_drift::PolicyDrift;
 use recorder::Recorder;
 
 /// The stream, unless the policy file names another.
@@ -50,14 +50,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const MEETING: Duration = Duration::from_secs(20);
 
 /// The entry that was read last.
-struct Last {
+struct LastEntry {
     offset: u64,
     body: Vec<u8>,
     /// This reader has come by it: the stream is the same.
     is_met: bool,
 }
 
-impl Last {
+impl LastEntry {
     fn of(entry: &StreamEntry) -> Self {
         Self {
             offset: entry.offset,
@@ -72,7 +72,7 @@ impl Last {
 pub(crate) struct History {
     configuration: Configuration,
     index: Arc<Index>,
-    peers: Arc<Peers>,
+    peers: Arc<PolicyDrift>,
     written: Counter,
     dropped: Counter,
     /// Events that are on their way to the stream.
@@ -126,12 +126,12 @@ impl History {
                 self.peers.differ.clone(),
             );
         }
-        registry.register_collector(Box::new(index::Figures(Arc::clone(&self.index))));
+        registry.register_collector(Box::new(index::IndexMetrics(Arc::clone(&self.index))));
         registry
     }
 
     /// Writes what the feed tells and by which policy of the shelf this service decides, and follows the stream. Never ends.
-    pub(crate) async fn run(&self, client: &Client, feed: &Feed, shelf: &Shelf) {
+    pub(crate) async fn run(&self, client: &Client, feed: &EventBus, shelf: &ConfigWatcher) {
         if !self.configuration.enabled {
             return std::future::pending().await;
         }
@@ -167,7 +167,7 @@ impl History {
     }
 
     /// Says by which policy this service decides, and looks whether the others decide alike. Never ends.
-    async fn compare(&self, client: &Client, shelf: &Shelf) {
+    async fn compare(&self, client: &Client, shelf: &ConfigWatcher) {
         let mut books = shelf.changes();
         loop {
             let digest = books.borrow_and_update().digest();
@@ -220,7 +220,7 @@ impl History {
     /// Fills the index with the last day, and with what comes.
     async fn follow(&self, client: &Client) {
         let stream = &self.configuration.stream;
-        let mut last: Option<Last> = None;
+        let mut last: Option<LastEntry> = None;
         'anew: loop {
             // With the last one itself: a stream that somebody has made anew counts from 0, and has nothing to send behind it for long.
             let from = match last.as_ref().and_then(|last| last.offset.checked_sub(1)) {
@@ -264,7 +264,7 @@ impl History {
                                     }
                                     continue;
                                 }
-                                last = Some(Last::of(&entry));
+                                last = Some(LastEntry::of(&entry));
                                 // Anybody who may write to the stream may write anything.
                                 if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
                                     self.index.add(&event, Timestamp::now());

@@ -16,7 +16,7 @@ use tokio::{
 use tracing::warn;
 
 use super::Event;
-use crate::Happening;
+use crate::ServiceEvent;
 
 /// Events that wait for the stream. Small ones: bodies and headers of a happening are gone by then.
 const ROOM: usize = 10_000;
@@ -48,7 +48,7 @@ impl Recorder {
         self,
         client: &Client,
         stream: &str,
-        news: Receiver<Happening>,
+        news: Receiver<ServiceEvent>,
         mut is_made: watch::Receiver<bool>,
     ) {
         let (sender, events) = mpsc::channel(ROOM);
@@ -59,7 +59,7 @@ impl Recorder {
         tokio::join!(self.take(news, sender), write);
     }
 
-    async fn take(&self, mut news: Receiver<Happening>, events: Sender<Event>) {
+    async fn take(&self, mut news: Receiver<ServiceEvent>, events: Sender<Event>) {
         while let Some(happening) = news.recv().await {
             let Some(event) = Event::of(&happening, Timestamp::now()) else {
                 continue;

@@ -10,18 +10,18 @@ use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
-    classify::{Verdict, judge, taken_over},
-    parked_event::{Content, message_id, obituary, retry, traceparent},
-    per_queue_limit::{Hold, Holds},
-    retrier_cache::Retriers,
-    retry_schedule::{Cause, Patience, Standing},
-    store_tasks::{Keeping, draft},
+    classify::{Classified, judge, taken_over},
+    parked_event::{BodyContent, message_id, obituary, retry, traceparent},
+    per_queue_limit::{HeldPermit, PerQueueLimit},
+    retrier_cache::RetrierCache,
+    retry_schedule::{FailureCause, RetrySchedule, RetryContext},
+    store_tasks::{StoreHandle, draft},
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 use crate::{
-    Action, Feed, Happening, Metrics, Reason,
-    policy::Shelf,
-    store::{self, Kept},
+    Action, EventBus, ServiceEvent, Metrics, Reason,
+    policy::ConfigWatcher,
+    store::{self, StoredMessage},
 };
 
 /// Before a message that could not even be parked is given back.
@@ -37,7 +37,7 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(20);
 
 /// What the caller does with the delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Disposition {
     /// Its copy is stored, or it is to be dropped: acknowledge it.
     Done,
     /// Give it back: it comes again, here or at another service.
@@ -46,7 +46,7 @@ pub(crate) enum Fate {
 
 /// What ends the patience with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tide {
+pub(crate) struct ChannelState {
     /// The service ends.
     pub(crate) ends: bool,
     /// Channels of the intake that were lost so far: what came on one comes again on the next, and must not be stored twice.
@@ -55,7 +55,7 @@ pub(crate) struct Tide {
     pub(crate) lost: Option<Instant>,
 }
 
-impl Tide {
+impl ChannelState {
     /// A channel of the intake was lost.
     pub(crate) fn lose(&mut self) {
         self.losses += 1;
@@ -65,22 +65,22 @@ impl Tide {
 
 /// Sees messages out. Shared by all that are on their way.
 #[derive(Debug)]
-pub(crate) struct Clerk {
-    retriers: Retriers,
-    shelf: Arc<Shelf>,
+pub(crate) struct DeadLetterHandler {
+    retriers: RetrierCache,
+    shelf: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: Feed,
-    holds: Arc<Holds>,
-    tide: watch::Receiver<Tide>,
+    feed: EventBus,
+    holds: Arc<PerQueueLimit>,
+    tide: watch::Receiver<ChannelState>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<Keeping>,
+    keeping: Option<StoreHandle>,
 }
 
 /// A message that is to be stored.
-struct Case {
+struct PendingStore {
     retrier: Retrier,
     failed: FailedMessage,
-    next: Next,
+    next: NextAction,
     /// Why it died, for logs and metrics.
     reason: String,
     /// The broker may have delivered it before.
@@ -92,7 +92,7 @@ struct Case {
 }
 
 /// What is to become of a message.
-enum Next {
+enum NextAction {
     /// What follows from an attempt that ended so.
     After(Outcome),
     /// It never ran, and comes back soon.
@@ -100,14 +100,14 @@ enum Next {
 }
 
 /// A message that is to wait in a store: the same at each try, so that it is stored once.
-struct Waiting {
-    kept: Kept,
+struct StoredDraft {
+    kept: StoredMessage,
     decision: Decision,
 }
 
 /// Why a copy was not stored.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+enum StoreError {
     #[error(transparent)]
     Broker(#[from] Error),
     #[error(transparent)]
@@ -116,19 +116,19 @@ enum Fault {
     Gone,
 }
 
-impl Fault {
-    fn cause(&self) -> Cause {
+impl StoreError {
+    fn cause(&self) -> FailureCause {
         match self {
-            Self::Broker(error) => Cause::of(error.kind(), error.is_permanent()),
+            Self::Broker(error) => FailureCause::of(error.kind(), error.is_permanent()),
             // All that waits goes there.
-            Self::Store(_) => Cause::AllAway,
-            Self::Gone => Cause::Lasting,
+            Self::Store(_) => FailureCause::AllAway,
+            Self::Gone => FailureCause::Lasting,
         }
     }
 }
 
 /// How a message was stored, or why it was not.
-enum Stored {
+enum StoreOutcome {
     There(Box<Decision>),
     /// Others of its queue are held already, and it is not worth another place.
     NoRoom(Error),
@@ -138,42 +138,42 @@ enum Stored {
     Kept,
 }
 
-impl Clerk {
+impl DeadLetterHandler {
     pub(crate) fn new(
         client: Client,
-        shelf: Arc<Shelf>,
+        shelf: Arc<ConfigWatcher>,
         metrics: Arc<Metrics>,
-        feed: Feed,
+        feed: EventBus,
         prefetch: u16,
-        tide: watch::Receiver<Tide>,
+        tide: watch::Receiver<ChannelState>,
     ) -> Self {
         Self {
-            retriers: Retriers::new(client),
+            retriers: RetrierCache::new(client),
             shelf,
             metrics,
             feed,
-            holds: Arc::new(Holds::new(prefetch)),
+            holds: Arc::new(PerQueueLimit::new(prefetch)),
             tide,
             keeping: None,
         }
     }
 
     /// What comes back waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<Keeping>) -> Self {
+    pub(crate) fn keeping(mut self, keeping: Option<StoreHandle>) -> Self {
         self.keeping = keeping;
         self
     }
 
-    /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`Tide`] before it was taken
+    /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`ChannelState`] before it was taken
     /// out of the subscription.
-    pub(crate) async fn see_out(&self, message: &Message, losses: u64) -> Fate {
+    pub(crate) async fn see_out(&self, message: &Message, losses: u64) -> Disposition {
         if message.queue() == HANDOVER_QUEUE {
             return self.take_over(message, losses).await;
         }
         let death = match judge(message.delivery_exchange(), message.headers()) {
-            Verdict::Dead(death) => death,
-            Verdict::LetGo(death) => return self.let_go(&death),
-            Verdict::Stray(why) => return self.stray(message, &why, losses).await,
+            Classified::Dead(death) => death,
+            Classified::LetGo(death) => return self.let_go(&death),
+            Classified::Stray(why) => return self.stray(message, &why, losses).await,
         };
         let made = FailedMessage::dead_letter(message, &death)
             .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
@@ -206,10 +206,10 @@ impl Clerk {
                 (retrier, Outcome::Park { reason, failure })
             }
         };
-        let case = Case {
+        let case = PendingStore {
             retrier,
             failed,
-            next: Next::After(outcome),
+            next: NextAction::After(outcome),
             reason: death.reason,
             redelivered: message.redelivered(),
             losses,
@@ -219,7 +219,7 @@ impl Clerk {
     }
 
     /// Sees out what a client handed over.
-    async fn take_over(&self, message: &Message, losses: u64) -> Fate {
+    async fn take_over(&self, message: &Message, losses: u64) -> Disposition {
         let (failed, handover) = match taken_over(message) {
             Ok(taken) => taken,
             Err(why) => {
@@ -256,11 +256,11 @@ impl Clerk {
             (Handover::Retry { .. }, Action::Drop) => return self.drop(&failed, Reason::FAILED),
             (Handover::Retry { .. }, Action::Park) => {
                 let reason = ParkReason::Exhausted; // of no retries
-                Next::After(Outcome::Park { reason, failure })
+                NextAction::After(Outcome::Park { reason, failure })
             }
-            _ => handover.outcome(failure).map_or(Next::Detour, Next::After),
+            _ => handover.outcome(failure).map_or(NextAction::Detour, NextAction::After),
         };
-        let case = Case {
+        let case = PendingStore {
             retrier: match action {
                 Action::Retry(policy) => retrier.retry(policy),
                 Action::Park | Action::Drop => retrier,
@@ -276,17 +276,17 @@ impl Clerk {
     }
 
     /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
-    fn let_go(&self, death: &XDeath) -> Fate {
+    fn let_go(&self, death: &XDeath) -> Disposition {
         self.metrics.dropped(&death.queue, &death.reason);
         debug!(
             queue = death.queue,
             reason = %terminal_escape::line(&death.reason),
             "dropped: a queue of the alerts lets go of what is old, and a policy dead-letters that"
         );
-        Fate::Done
+        Disposition::Done
     }
 
-    fn drop(&self, failed: &FailedMessage, reason: &str) -> Fate {
+    fn drop(&self, failed: &FailedMessage, reason: &str) -> Disposition {
         self.metrics.dropped(failed.queue(), reason);
         info!(
             queue = %terminal_escape::line(failed.queue()),
@@ -294,21 +294,21 @@ impl Clerk {
             reason = %terminal_escape::line(reason),
             "dropped, because the policy says so"
         );
-        self.feed.tell(|| Happening::Dropped {
+        self.feed.tell(|| ServiceEvent::Dropped {
             queue: failed.queue().to_owned(),
             message_id: message_id(failed),
             reason: reason.to_owned(),
             traceparent: traceparent(failed),
         });
-        Fate::Done
+        Disposition::Done
     }
 
-    async fn settle(&self, case: &Case, message: &Message) -> Fate {
+    async fn settle(&self, case: &PendingStore, message: &Message) -> Disposition {
         match self.store(case).await {
-            Stored::There(decision) => self.tell(case, &decision).await,
-            Stored::Kept => return Fate::Returned,
-            Stored::NoRoom(error) => return self.overflow(case, message, &error).await,
-            Stored::Gone => {
+            StoreOutcome::There(decision) => self.tell(case, &decision).await,
+            StoreOutcome::Kept => return Disposition::Returned,
+            StoreOutcome::NoRoom(error) => return self.overflow(case, message, &error).await,
+            StoreOutcome::Gone => {
                 let queue = terminal_escape::line(case.failed.queue());
                 let why = format!(
                     "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
@@ -317,20 +317,20 @@ impl Clerk {
                 return self.stray(message, &why, case.losses).await;
             }
         }
-        Fate::Done
+        Disposition::Done
     }
 
     /// Parks what belongs to no work queue.
-    async fn stray(&self, message: &Message, why: &str, losses: u64) -> Fate {
+    async fn stray(&self, message: &Message, why: &str, losses: u64) -> Disposition {
         let fate = self.park_here(message, why, "Stray", losses).await;
-        if fate == Fate::Done {
+        if fate == Disposition::Done {
             self.metrics.stray();
         }
         fate
     }
 
     /// Parks for the intake what its own queue does not take while too many of that are held already.
-    async fn overflow(&self, case: &Case, message: &Message, error: &Error) -> Fate {
+    async fn overflow(&self, case: &PendingStore, message: &Message, error: &Error) -> Disposition {
         let queue = terminal_escape::line(case.failed.queue()).into_owned();
         let why = format!(
             "it died in {queue} ({}), and neither waits nor is parked for it, because {error}; once that is mended, replay it: \
@@ -340,62 +340,62 @@ impl Clerk {
         let fate = self
             .park_here(message, &why, "NotStored", case.losses)
             .await;
-        if fate == Fate::Done {
+        if fate == Disposition::Done {
             self.metrics.overflowed(case.failed.queue());
         }
         fate
     }
 
-    async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Fate {
+    async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Disposition {
         let retrier = match self.retriers.of(INTAKE_QUEUE) {
             Ok(retrier) => retrier,
             Err(error) => {
                 warn!(%error, "a message cannot be parked for the intake, and is given back to it");
                 self.pause(PAUSE, losses).await;
-                return Fate::Returned;
+                return Disposition::Returned;
             }
         };
-        let case = Case {
+        let case = PendingStore {
             retrier,
             // Also of what was handed over: that is where people find it.
             failed: FailedMessage::of_queue(message, INTAKE_QUEUE),
-            next: Next::After(Outcome::fatal(Failure::new(why).of_type(kind))),
+            next: NextAction::After(Outcome::fatal(Failure::new(why).of_type(kind))),
             reason: kind.to_owned(),
             redelivered: message.redelivered(),
             losses,
             is_handed_over: false,
         };
         match self.store(&case).await {
-            Stored::There(decision) => {
+            StoreOutcome::There(decision) => {
                 self.tell(&case, &decision).await;
-                Fate::Done
+                Disposition::Done
             }
-            Stored::Kept | Stored::NoRoom(_) | Stored::Gone => Fate::Returned,
+            StoreOutcome::Kept | StoreOutcome::NoRoom(_) | StoreOutcome::Gone => Disposition::Returned,
         }
     }
 
     /// Stores the copy of a message, trying again with pauses that grow.
-    async fn store(&self, case: &Case) -> Stored {
+    async fn store(&self, case: &PendingStore) -> StoreOutcome {
         let since = Instant::now();
         let queue = case.failed.queue();
-        let (mut patience, mut place, mut waiting) = (Patience::default(), None, None);
+        let (mut patience, mut place, mut waiting) = (RetrySchedule::default(), None, None);
         loop {
             if self.tide.borrow().losses != case.losses {
-                return Stored::Kept;
+                return StoreOutcome::Kept;
             }
             let tried = tokio::select! {
                 biased;
                 tried = self.try_to_store(case, &mut waiting) => tried,
-                () = self.in_vain(case.losses, since) => return Stored::Kept,
+                () = self.in_vain(case.losses, since) => return StoreOutcome::Kept,
             };
             let fault = match tried {
                 Ok(Some(decision)) => {
                     self.holds.mended(queue);
-                    return Stored::There(Box::new(decision));
+                    return StoreOutcome::There(Box::new(decision));
                 }
                 // Only an acknowledgement decides nothing, and there is none here.
-                Ok(None) => return Stored::Kept,
-                Err(Fault::Gone) => return Stored::Gone,
+                Ok(None) => return StoreOutcome::Kept,
+                Err(StoreError::Gone) => return StoreOutcome::Gone,
                 Err(fault) => fault,
             };
             self.metrics.failed(queue);
@@ -406,7 +406,7 @@ impl Clerk {
                 "a copy could not be stored; its original is kept, and it is tried again"
             );
             let now = Instant::now();
-            let standing = Standing {
+            let standing = RetryContext {
                 calm_for: (self.tide.borrow().lost)
                     .map_or(Duration::MAX, |lost| now.saturating_duration_since(lost)),
                 troubled_for: self.holds.troubled(queue, now),
@@ -418,41 +418,41 @@ impl Clerk {
                 if place.is_none()
                     && advice.may_leave
                     && queue != INTAKE_QUEUE
-                    && let Fault::Broker(error) = fault
+                    && let StoreError::Broker(error) = fault
                 {
-                    return Stored::NoRoom(error);
+                    return StoreOutcome::NoRoom(error);
                 }
             }
             if self.pause(advice.pause, case.losses).await || since.elapsed() > LONGEST_KEPT {
-                return Stored::Kept;
+                return StoreOutcome::Kept;
             }
         }
     }
 
-    fn place(&self, queue: &str) -> Option<Place> {
+    fn place(&self, queue: &str) -> Option<HeldSlot> {
         let hold = self.holds.take(queue)?;
         let gauge = self.metrics.held(queue);
         gauge.inc();
-        Some(Place { gauge, _hold: hold })
+        Some(HeldSlot { gauge, _hold: hold })
     }
 
     /// `None` where nothing is to be stored.
     async fn try_to_store(
         &self,
-        case: &Case,
-        waiting: &mut Option<Waiting>,
-    ) -> Result<Option<Decision>, Fault> {
+        case: &PendingStore,
+        waiting: &mut Option<StoredDraft>,
+    ) -> Result<Option<Decision>, StoreError> {
         if let (Some(keeping), Some(waiting)) = (&self.keeping, &*waiting) {
             keeping.keep(&waiting.kept).await?;
             return Ok(Some(waiting.decision.clone()));
         }
         if case.is_handed_over && !case.retrier.exists().await? {
-            return Err(Fault::Gone);
+            return Err(StoreError::Gone);
         }
         // Nobody would take what comes back, and where it waits nobody would look.
         let gone;
         let outcome = match &case.next {
-            Next::After(Outcome::Retry { failure, .. }) if !case.retrier.exists().await? => {
+            NextAction::After(Outcome::Retry { failure, .. }) if !case.retrier.exists().await? => {
                 let error = format!(
                     "{}; and that queue does not exist any more: declare it, and replay this",
                     failure.error
@@ -460,8 +460,8 @@ impl Clerk {
                 gone = Outcome::fatal(Failure::new(error).of_type(failure.error_type.clone()));
                 Some(&gone)
             }
-            Next::After(outcome) => Some(outcome),
-            Next::Detour => None,
+            NextAction::After(outcome) => Some(outcome),
+            NextAction::Detour => None,
         };
         let decision = match outcome {
             Some(outcome) => case.retrier.decide(&case.failed, outcome),
@@ -474,7 +474,7 @@ impl Clerk {
             &self.keeping,
             draft(&case.failed, &decision, case.redelivered),
         ) {
-            let kept = match Kept::new(draft) {
+            let kept = match StoredMessage::new(draft) {
                 Ok(kept) => kept,
                 Err(why) => {
                     let failure = Failure::new(format!("it cannot wait: {why}"));
@@ -483,7 +483,7 @@ impl Clerk {
                 }
             };
             keeping
-                .keep(&waiting.insert(Waiting { kept, decision }).kept)
+                .keep(&waiting.insert(StoredDraft { kept, decision }).kept)
                 .await?;
             return Ok(waiting.take().map(|waiting| waiting.decision));
         }
@@ -525,7 +525,7 @@ impl Clerk {
         }
     }
 
-    async fn tell(&self, case: &Case, decision: &Decision) {
+    async fn tell(&self, case: &PendingStore, decision: &Decision) {
         let (queue, reason) = (case.failed.queue(), &case.reason);
         match &decision.event {
             Event::Retried { delay, attempt, .. } => {
@@ -540,7 +540,7 @@ impl Clerk {
                 );
                 self.feed.tell(|| {
                     let told = retry(&case.failed, decision, reason, *attempt, *delay);
-                    Happening::Retried(Box::new(told))
+                    ServiceEvent::Retried(Box::new(told))
                 });
             }
             Event::Parked {
@@ -558,10 +558,10 @@ impl Clerk {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content = Content::of(&case.failed, &self.feed, &self.shelf).await;
+                let content = BodyContent::of(&case.failed, &self.feed, &self.shelf).await;
                 self.feed.tell(|| {
                     let written = obituary(&case.failed, decision, *reason, content);
-                    Happening::Parked(Box::new(written))
+                    ServiceEvent::Parked(Box::new(written))
                 });
             }
             other => debug!(event = other.name(), "done"),
@@ -570,12 +570,12 @@ impl Clerk {
 }
 
 /// A place among those that are held, and its number in the metrics.
-struct Place {
+struct HeldSlot {
     gauge: prometheus_client::metrics::gauge::Gauge,
-    _hold: Hold,
+    _hold: HeldPermit,
 }
 
-impl Drop for Place {
+impl Drop for HeldSlot {
     fn drop(&mut self) {
         self.gauge.dec();
     }

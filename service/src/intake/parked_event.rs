@@ -10,19 +10,19 @@ use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::{Body, Feed, Happening, Metrics, Obituary, Retry, policy::Shelf};
+use crate::{DecodedBody, EventBus, ServiceEvent, Metrics, ParkedReport, RetryEvent, policy::ConfigWatcher};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
-pub(crate) struct Content {
+pub(crate) struct BodyContent {
     type_name: Option<String>,
-    body: Option<Body>,
+    body: Option<DecodedBody>,
 }
 
-impl Content {
+impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(failed: &FailedMessage, feed: &Feed, shelf: &Shelf) -> Self {
+    pub(crate) async fn of(failed: &FailedMessage, feed: &EventBus, shelf: &ConfigWatcher) -> Self {
         if !shelf.book().reads_bodies() {
             return Self::default();
         }
@@ -53,7 +53,7 @@ impl Content {
             return Self::default();
         };
         let body = value.and_then(|value| match feed.memory().to_keep(&value) {
-            Some(reserved) => Some(Body::new(value, Some(reserved))),
+            Some(reserved) => Some(DecodedBody::new(value, Some(reserved))),
             None => {
                 feed.body_left_out();
                 None
@@ -76,9 +76,9 @@ pub(super) fn retry(
     reason: &str,
     attempt: u32,
     delay: Duration,
-) -> Retry {
+) -> RetryEvent {
     let (mark, fingerprint) = Record::names_of(failed, decision);
-    Retry {
+    RetryEvent {
         queue: failed.queue().to_owned(),
         message_id: message_id(failed),
         attempt,
@@ -116,8 +116,8 @@ pub(crate) fn obituary(
     failed: &FailedMessage,
     decision: &Decision,
     reason: ParkReason,
-    content: Content,
-) -> Obituary {
+    content: BodyContent,
+) -> ParkedReport {
     let (mark, fingerprint) = Record::names_of(failed, decision);
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
@@ -131,7 +131,7 @@ pub(crate) fn obituary(
         let name = name.as_str();
         !name.starts_with("x-retry-")
     });
-    Obituary {
+    ParkedReport {
         queue: failed.queue().to_owned(),
         reason: reason.as_str().to_owned(),
         message_id: message_id(failed),
@@ -162,8 +162,8 @@ pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
 /// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
 pub(crate) async fn tell_parked(
     metrics: &Metrics,
-    feed: &Feed,
-    shelf: &Shelf,
+    feed: &EventBus,
+    shelf: &ConfigWatcher,
     failed: &FailedMessage,
     decision: &Decision,
 ) {
@@ -179,10 +179,10 @@ pub(crate) async fn tell_parked(
         error = %terminal_escape::line(error),
         "parked"
     );
-    let content = Content::of(failed, feed, shelf).await;
+    let content = BodyContent::of(failed, feed, shelf).await;
     feed.tell(|| {
         let written = obituary(failed, decision, *reason, content);
-        Happening::Parked(Box::new(written))
+        ServiceEvent::Parked(Box::new(written))
     });
 }
 

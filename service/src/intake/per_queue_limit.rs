@@ -16,36 +16,36 @@ const MOST_TROUBLED: usize = 4_096;
 
 /// The places for messages that are held.
 #[derive(Debug)]
-pub(crate) struct Holds {
+pub(crate) struct PerQueueLimit {
     /// For one work queue.
     most_of_one: usize,
     /// For all together.
     most: usize,
-    held: Mutex<Held>,
+    held: Mutex<HeldCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldCounts {
     all: usize,
     by_queue: HashMap<String, usize>,
-    troubled: HashMap<String, Trouble>,
+    troubled: HashMap<String, FailingSince>,
 }
 
 /// Since when nothing could be stored for a queue.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct FailingSince {
     since: Instant,
     heard: Instant,
 }
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    holds: Arc<Holds>,
+pub(crate) struct HeldPermit {
+    holds: Arc<PerQueueLimit>,
     queue: String,
 }
 
-impl Holds {
+impl PerQueueLimit {
     /// For a consumer with this prefetch: half of it may be held, a quarter for one queue.
     pub(crate) fn new(prefetch: u16) -> Self {
         let prefetch = usize::from(prefetch);
@@ -57,7 +57,7 @@ impl Holds {
     }
 
     /// Takes a place for a message of `queue`; `None` where there is none left.
-    pub(crate) fn take(self: &Arc<Self>, queue: &str) -> Option<Hold> {
+    pub(crate) fn take(self: &Arc<Self>, queue: &str) -> Option<HeldPermit> {
         let mut held = self.lock();
         let of_one = held.by_queue.get(queue).copied().unwrap_or(0);
         if held.all >= self.most || of_one >= self.most_of_one {
@@ -65,7 +65,7 @@ impl Holds {
         }
         held.all += 1;
         *held.by_queue.entry(queue.to_owned()).or_default() += 1;
-        Some(Hold {
+        Some(HeldPermit {
             holds: Arc::clone(self),
             queue: queue.to_owned(),
         })
@@ -77,7 +77,7 @@ impl Holds {
         if troubled.len() >= MOST_TROUBLED && !troubled.contains_key(queue) {
             troubled.clear();
         }
-        let begun = Trouble {
+        let begun = FailingSince {
             since: now,
             heard: now,
         };
@@ -94,12 +94,12 @@ impl Holds {
         self.lock().troubled.remove(queue);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HeldCounts> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Hold {
+impl Drop for HeldPermit {
     fn drop(&mut self) {
         let mut held = self.holds.lock();
         held.all -= 1;
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn trouble_lasts_until_something_is_stored_or_nothing_is_heard_of_it() {
-        let (holds, now) = (Holds::new(16), Instant::now());
+        let (holds, now) = (PerQueueLimit::new(16), Instant::now());
         let later = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(holds.troubled("a", now), Duration::ZERO);
         assert_eq!(holds.troubled("a", later(100)), Duration::from_secs(100));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn one_queue_never_takes_all_and_all_never_take_everything() {
-        let holds = Arc::new(Holds::new(16));
+        let holds = Arc::new(PerQueueLimit::new(16));
         let mut taken: Vec<_> = (0..4).map(|_| holds.take("a").unwrap()).collect();
         assert!(holds.take("a").is_none());
         taken.extend((0..4).map(|_| holds.take("b").unwrap()));
@@ -139,6 +139,6 @@ mod tests {
         assert!(holds.take("c").is_some());
         drop(taken);
         assert!(holds.lock().by_queue.is_empty());
-        assert!(Arc::new(Holds::new(1)).take("a").is_some());
+        assert!(Arc::new(PerQueueLimit::new(1)).take("a").is_some());
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::store::Figures;
+use crate::store::DispatcherMetrics;
 
 /// In seconds. A ticker that has nothing in its way is late by milliseconds; a store or broker that was away, by minutes.
 const LATE: [f64; 11] = [
@@ -22,12 +22,12 @@ const LATE: [f64; 11] = [
 
 /// What is counted around a store, beside what its ticker counts. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
+pub(super) struct StoreMetrics {
     late: Histogram,
     waiting: Gauge,
 }
 
-impl Default for Numbers {
+impl Default for StoreMetrics {
     fn default() -> Self {
         Self {
             late: Histogram::new(LATE),
@@ -36,7 +36,7 @@ impl Default for Numbers {
     }
 }
 
-impl Numbers {
+impl StoreMetrics {
     /// How late messages were when they were claimed; it counts the claims.
     pub(super) fn late(&self) -> Histogram {
         self.late.clone()
@@ -48,7 +48,7 @@ impl Numbers {
     }
 
     /// All of them, and what a ticker has counted.
-    pub(super) fn registry(self, figures: Arc<Figures>) -> Registry {
+    pub(super) fn registry(self, figures: Arc<DispatcherMetrics>) -> Registry {
         let mut registry = Registry::with_prefix("retryrmq_serve_store");
         registry.register(
             "late_seconds",
@@ -56,16 +56,16 @@ impl Numbers {
             self.late,
         );
         registry.register("waiting", "Messages in the store", self.waiting);
-        registry.register_collector(Box::new(Ticked(figures)));
+        registry.register_collector(Box::new(DispatcherCounts(figures)));
         registry
     }
 }
 
 /// Reads what a ticker has counted when somebody collects.
 #[derive(Debug)]
-struct Ticked(Arc<Figures>);
+struct DispatcherCounts(Arc<DispatcherMetrics>);
 
-impl Collector for Ticked {
+impl Collector for DispatcherCounts {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let figures = &self.0;
         for (name, help, count) in [
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn every_figure_has_a_line() {
-        let numbers = Numbers::default();
+        let numbers = StoreMetrics::default();
         numbers.waiting(7);
         numbers.late().observe(0.2);
         let registry = numbers.registry(Arc::default());

@@ -7,35 +7,35 @@ use retryrmq::{
     BasicProperties, Client, FailedMessage, Failure, Outcome, terminal_escape, types::AMQPValue,
 };
 
-use super::{parked_event::tell_parked, retrier_cache::Retriers, wait_reason::Waits};
+use super::{parked_event::tell_parked, retrier_cache::RetrierCache, wait_reason::WaitReason};
 use crate::{
-    Feed, Metrics,
+    EventBus, Metrics,
     delayed::DELAYED_QUEUE,
-    policy::Shelf,
-    store::{Due, Outlet, Refusal, ToBroker},
+    policy::ConfigWatcher,
+    store::{DueMessage, Sink, PublishRefused, BrokerSink},
 };
 
 /// The way back.
-pub(super) struct Returning {
-    broker: ToBroker,
-    retriers: Retriers,
+pub(super) struct StorePublisher {
+    broker: BrokerSink,
+    retriers: RetrierCache,
     metrics: Arc<Metrics>,
-    feed: Feed,
-    shelf: Arc<Shelf>,
+    feed: EventBus,
+    shelf: Arc<ConfigWatcher>,
     late: Histogram,
 }
 
-impl Returning {
+impl StorePublisher {
     pub(super) fn new(
         client: Client,
         metrics: Arc<Metrics>,
-        feed: Feed,
-        shelf: Arc<Shelf>,
+        feed: EventBus,
+        shelf: Arc<ConfigWatcher>,
         late: Histogram,
     ) -> Self {
         Self {
-            broker: ToBroker::new(client.clone()),
-            retriers: Retriers::new(client),
+            broker: BrokerSink::new(client.clone()),
+            retriers: RetrierCache::new(client),
             metrics,
             feed,
             shelf,
@@ -43,15 +43,15 @@ impl Returning {
         }
     }
 
-    async fn park(&self, due: &Due, why: &str) -> retryrmq::Result<()> {
+    async fn park(&self, due: &DueMessage, why: &str) -> retryrmq::Result<()> {
         let draft = due.message.draft();
-        let (queue, from, properties, error) = match Waits::of(draft) {
-            waits @ (Waits::Next | Waits::Same) => (
+        let (queue, from, properties, error) = match WaitReason::of(draft) {
+            waits @ (WaitReason::Next | WaitReason::Same) => (
                 draft.routing_key.as_str(),
                 // Where it was first published its headers say.
                 draft.exchange.clone(),
                 match waits {
-                    Waits::Next => last_attempt(draft.properties.clone()),
+                    WaitReason::Next => last_attempt(draft.properties.clone()),
                     _ => draft.properties.clone(),
                 },
                 format!(
@@ -59,7 +59,7 @@ impl Returning {
                     terminal_escape::line(&draft.routing_key)
                 ),
             ),
-            Waits::Delayed(from) => (
+            WaitReason::Delayed(from) => (
                 DELAYED_QUEUE,
                 from,
                 draft.properties.clone(),
@@ -100,16 +100,16 @@ fn last_attempt(properties: BasicProperties) -> BasicProperties {
     properties.with_headers(headers)
 }
 
-impl Outlet for Returning {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for StorePublisher {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.late.observe(due.late.as_secs_f64());
         self.broker.publish(due).await
     }
 
-    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, due: &DueMessage, why: &str) -> Result<(), PublishRefused> {
         // Whatever is wrong with the parking queue, other lines have others.
         let parked = self.park(due, why).await;
-        parked.map_err(|error| Refusal::Line(error.to_string()))
+        parked.map_err(|error| PublishRefused::Line(error.to_string()))
     }
 }
 

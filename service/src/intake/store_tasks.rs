@@ -18,11 +18,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{store_metrics::Numbers, store_publisher::Returning, wait_reason::SAME_ATTEMPT};
+use super::{store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT};
 use crate::{
-    Feed, Health, Metrics,
-    policy::Shelf,
-    store::{Draft, Error, Kept, Result, Store, Ticker},
+    EventBus, Health, Metrics,
+    policy::ConfigWatcher,
+    store::{MessageDraft, Error, StoredMessage, Result, Store, DueDispatcher},
     supervisor::watch_over,
 };
 
@@ -36,21 +36,21 @@ const LOOK: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// A message that somebody wants kept, and waits for.
-type Wanted = (Kept, oneshot::Sender<Result<()>>);
+type StoreRequest = (StoredMessage, oneshot::Sender<Result<()>>);
 
 /// Hands messages to the store, with all others that have come in meanwhile: one call may take as long as a disk needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Keeping {
-    wanted: mpsc::Sender<Wanted>,
+pub(crate) struct StoreHandle {
+    wanted: mpsc::Sender<StoreRequest>,
     health: Health,
 }
 
-impl Keeping {
+impl StoreHandle {
     /// Returns once the message is as safe as configured.
     ///
     /// # Errors
     /// Those of [`Store::keep`]: keep the same value again.
-    pub(crate) async fn keep(&self, kept: &Kept) -> Result<()> {
+    pub(crate) async fn keep(&self, kept: &StoredMessage) -> Result<()> {
         let (done, answer) = oneshot::channel();
         let ended = || Error::Away("the store is not written to any more".to_owned());
         let sent = self.wanted.send((kept.clone(), done)).await;
@@ -64,26 +64,26 @@ impl Keeping {
 }
 
 /// The tasks around a store, each begun anew should it fail. Dropped, they end at once.
-pub(crate) struct Keeper {
-    keeping: Keeping,
+pub(crate) struct StoreTasks {
+    keeping: StoreHandle,
     stop: watch::Sender<bool>,
     ticking: JoinSet<()>,
     _beside: JoinSet<()>,
 }
 
-impl Keeper {
+impl StoreTasks {
     /// Begins to bring back what is due. At most `calls` batches are kept at a time.
     pub(crate) fn start<S: Store>(
         store: &Arc<S>,
         calls: usize,
         client: &Client,
         metrics: &Arc<Metrics>,
-        feed: &Feed,
-        shelf: &Arc<Shelf>,
+        feed: &EventBus,
+        shelf: &Arc<ConfigWatcher>,
         health: &Health,
     ) -> Self {
-        let numbers = Numbers::default();
-        let outlet = Arc::new(Returning::new(
+        let numbers = StoreMetrics::default();
+        let outlet = Arc::new(StorePublisher::new(
             client.clone(),
             Arc::clone(metrics),
             feed.clone(),
@@ -101,7 +101,7 @@ impl Keeper {
             health.clone(),
             stopped.clone(),
             move || {
-                let ticker = Ticker::new(Arc::clone(&kept), Arc::clone(&outlet));
+                let ticker = DueDispatcher::new(Arc::clone(&kept), Arc::clone(&outlet));
                 let mut heard = heard.clone();
                 let stop = async move {
                     let _ = heard.wait_for(|stop| *stop).await; // the keeper is gone: an end, too
@@ -127,7 +127,7 @@ impl Keeper {
         ));
         let health = health.clone();
         Self {
-            keeping: Keeping { wanted, health },
+            keeping: StoreHandle { wanted, health },
             stop,
             ticking,
             _beside: beside,
@@ -135,7 +135,7 @@ impl Keeper {
     }
 
     /// What the intake keeps messages with.
-    pub(crate) fn keeping(&self) -> Keeping {
+    pub(crate) fn keeping(&self) -> StoreHandle {
         self.keeping.clone()
     }
 
@@ -149,7 +149,7 @@ impl Keeper {
 /// Keeps what has come in while the calls before were under way.
 async fn keep_all<S: Store>(
     store: Arc<S>,
-    asked: Arc<Mutex<mpsc::Receiver<Wanted>>>,
+    asked: Arc<Mutex<mpsc::Receiver<StoreRequest>>>,
     calls: usize,
 ) {
     let mut asked = asked.lock().await;
@@ -174,7 +174,7 @@ async fn keep_all<S: Store>(
 }
 
 /// Tells the probes how the store is, and the metrics how much waits in it.
-async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
+async fn look<S: Store>(store: Arc<S>, health: Health, numbers: StoreMetrics) {
     let mut times = interval(LOOK);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut well = true;
@@ -198,7 +198,7 @@ async fn look<S: Store>(store: Arc<S>, health: Health, numbers: Numbers) {
 
 /// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
 /// would stay in a waiting queue, which would make it expire in the work queue.
-pub(super) fn draft(failed: &FailedMessage, decision: &Decision, redelivered: bool) -> Option<Draft> {
+pub(super) fn draft(failed: &FailedMessage, decision: &Decision, redelivered: bool) -> Option<MessageDraft> {
     let delay = decision.delay?;
     let mut properties = BasicProperties::default();
     let copy = &decision.properties;
@@ -221,7 +221,7 @@ pub(super) fn draft(failed: &FailedMessage, decision: &Decision, redelivered: bo
         true => SAME_ATTEMPT.to_vec(),
         false => Vec::new(),
     };
-    Some(Draft {
+    Some(MessageDraft {
         exchange: String::new(),
         routing_key: failed.queue().to_owned(),
         delay,
@@ -278,14 +278,14 @@ mod tests {
         let mut stamped = FieldTable::default();
         let name = "x-retry-first-failed-at";
         stamped.insert(name.into(), AMQPValue::Timestamp(second));
-        let draft = Draft {
+        let draft = MessageDraft {
             routing_key: failed.queue().to_owned(),
             properties: BasicProperties::default().with_headers(stamped),
             body: failed.body().to_vec(),
             named_by: Some(original(failed.properties())),
-            ..Draft::default()
+            ..MessageDraft::default()
         };
-        Kept::new(draft).unwrap().id().clone()
+        StoredMessage::new(draft).unwrap().id().clone()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tracing::{error, info};
 
-use super::Book;
+use super::ServiceConfig;
 use crate::Metrics;
 
 /// How often the file is looked at. Its bytes count, not its time: a mounted ConfigMap changes by a link.
@@ -20,15 +20,15 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Keeps the book in force.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct ConfigWatcher {
     file: Option<PathBuf>,
-    book: watch::Sender<Arc<Book>>,
+    book: watch::Sender<Arc<ServiceConfig>>,
     asked: Notify,
 }
 
-impl Shelf {
+impl ConfigWatcher {
     /// With this book in force. A file is looked at from now on, by [`mind`](Self::mind).
-    pub(crate) fn new(book: Book, file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(book: ServiceConfig, file: Option<PathBuf>) -> Self {
         Self {
             file,
             book: watch::Sender::new(Arc::new(book)),
@@ -37,12 +37,12 @@ impl Shelf {
     }
 
     /// The book in force.
-    pub(crate) fn book(&self) -> Arc<Book> {
+    pub(crate) fn book(&self) -> Arc<ServiceConfig> {
         Arc::clone(&self.book.borrow())
     }
 
     /// Hears of each book that comes into force.
-    pub(crate) fn changes(&self) -> watch::Receiver<Arc<Book>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<ServiceConfig>> {
         self.book.subscribe()
     }
 
@@ -87,7 +87,7 @@ impl Shelf {
     }
 
     /// What is read at the start only. What waits in the previous store would never come back.
-    fn same_start(&self, file: &Path, book: Book) -> Result<Book, String> {
+    fn same_start(&self, file: &Path, book: ServiceConfig) -> Result<ServiceConfig, String> {
         let now = self.book();
         let changed = if book.store() != now.store() {
             "[store]"
@@ -102,7 +102,7 @@ impl Shelf {
         ))
     }
 
-    fn take(&self, book: Result<Book, String>, metrics: &Metrics) {
+    fn take(&self, book: Result<ServiceConfig, String>, metrics: &Metrics) {
         metrics.loaded(book.is_ok());
         match book {
             Ok(book) => {
@@ -120,15 +120,15 @@ impl Shelf {
 }
 
 /// Files that a policy names are read as well, and each that does not answer takes its time.
-async fn read_elsewhere(file: &Path, bytes: Vec<u8>) -> Result<Book, String> {
+async fn read_elsewhere(file: &Path, bytes: Vec<u8>) -> Result<ServiceConfig, String> {
     let file = file.to_owned();
     let read = tokio::task::spawn_blocking(move || read_book(&file, &bytes)).await;
     read.unwrap_or_else(|why| Err(why.to_string()))
 }
 
 /// Reads a file's bytes.
-pub(crate) fn read_book(file: &Path, bytes: &[u8]) -> Result<Book, String> {
+pub(crate) fn read_book(file: &Path, bytes: &[u8]) -> Result<ServiceConfig, String> {
     let text = std::str::from_utf8(bytes)
         .map_err(|why| format!("{}: is not UTF-8: {why}", file.display()))?;
-    Book::read(text).map_err(|why| format!("{}:{why}", file.display()))
+    ServiceConfig::read(text).map_err(|why| format!("{}:{why}", file.display()))
 }

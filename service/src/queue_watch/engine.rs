@@ -10,8 +10,8 @@ use std::{
 
 use retryrmq::{dropped_queue, parking_queue, unreadable_queue, work_queue_of};
 
-use super::{Configuration, Sight, Snapshot};
-use crate::{Trouble, TroubleState};
+use super::{Configuration, QueueView, Snapshot};
+use crate::{QueueTrouble, TroubleState};
 
 /// A queue with messages or bindings, and nobody consumes it.
 pub const NO_CONSUMER: &str = "no_consumer";
@@ -36,14 +36,14 @@ pub struct Engine {
     vhost: String,
     /// Queues of the service itself.
     own: Vec<String>,
-    queues: BTreeMap<String, Watched>,
+    queues: BTreeMap<String, WatchedQueue>,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct WatchedQueue {
     seen: Instant,
     /// By kind.
-    cases: BTreeMap<&'static str, Case>,
+    cases: BTreeMap<&'static str, ProblemState>,
     /// Sizes of a parking queue, the oldest first.
     samples: VecDeque<(Instant, u64)>,
     /// The size of a parking queue before it grew: what people were told of is gone when it has no more than that.
@@ -52,7 +52,7 @@ struct Watched {
 }
 
 #[derive(Debug, Default)]
-struct Case {
+struct ProblemState {
     /// Since when it looks bad without a break.
     since: Option<Instant>,
     /// When people were told last.
@@ -64,7 +64,7 @@ struct Case {
 }
 
 /// How a queue looks.
-enum Look {
+enum QueueHealth {
     Well,
     /// With what to say, and how long that must last.
     Bad(String, Duration),
@@ -86,7 +86,7 @@ impl Engine {
 
     /// Takes a snapshot, and tells who is in trouble now and who no longer. `tell` says whether it took that: if it did not, it is told
     /// again after the next snapshot.
-    pub fn on(&mut self, snapshot: &Snapshot, now: Instant, mut tell: impl FnMut(Trouble) -> bool) {
+    pub fn on(&mut self, snapshot: &Snapshot, now: Instant, mut tell: impl FnMut(QueueTrouble) -> bool) {
         let mut queues = std::mem::take(&mut self.queues);
         queues.retain(|queue, watched| {
             if snapshot.is_gone(queue) != Some(true) {
@@ -104,7 +104,7 @@ impl Engine {
             if is_own || sight.temporary || !self.configuration.watches(queue) {
                 continue;
             }
-            let watched = queues.entry(queue.clone()).or_insert_with(|| Watched {
+            let watched = queues.entry(queue.clone()).or_insert_with(|| WatchedQueue {
                 seen: now,
                 cases: BTreeMap::new(),
                 samples: VecDeque::new(),
@@ -131,11 +131,11 @@ impl Engine {
     fn looks(
         &self,
         queue: &str,
-        sight: Sight,
+        sight: QueueView,
         snapshot: &Snapshot,
-        watched: &mut Watched,
+        watched: &mut WatchedQueue,
         now: Instant,
-    ) -> Vec<(&'static str, Look)> {
+    ) -> Vec<(&'static str, QueueHealth)> {
         let mut looks = Vec::new();
         match work_queue_of(queue) {
             Some(work) if queue == parking_queue(work) || queue == unreadable_queue(work) => {
@@ -160,38 +160,38 @@ impl Engine {
         looks
     }
 
-    fn consumers(&self, queue: &str, sight: Sight) -> Option<Look> {
+    fn consumers(&self, queue: &str, sight: QueueView) -> Option<QueueHealth> {
         if sight.consumers? > 0 {
-            return Some(Look::Well);
+            return Some(QueueHealth::Well);
         }
         let after = self.configuration.after;
         match (sight.ready, sight.bound) {
-            (Some(ready), _) if ready > 0 => Some(Look::Bad(
+            (Some(ready), _) if ready > 0 => Some(QueueHealth::Bad(
                 format!(
                     "nobody has consumed the queue `{queue}` for {after}, and {ready} messages wait in it"
                 ),
                 after.0,
             )),
-            (_, Some(true)) => Some(Look::Bad(
+            (_, Some(true)) => Some(QueueHealth::Bad(
                 format!(
                     "nobody has consumed the queue `{queue}` for {after}, and an exchange is bound to it"
                 ),
                 after.0,
             )),
-            (Some(_), _) => Some(Look::Well), // nothing waits, and nothing comes that anybody knows of
+            (Some(_), _) => Some(QueueHealth::Well), // nothing waits, and nothing comes that anybody knows of
             (None, _) => None,
         }
     }
 
-    fn acks(&self, queue: &str, sight: Sight, watched: &mut Watched) -> Option<Look> {
+    fn acks(&self, queue: &str, sight: QueueView, watched: &mut WatchedQueue) -> Option<QueueHealth> {
         let acknowledged = sight.acknowledged?;
         let before = watched.acknowledged.replace(acknowledged);
         let (ready, held) = (sight.ready?, sight.unacknowledged?);
         if before != Some(acknowledged) || ready == 0 || held == 0 {
-            return Some(Look::Well);
+            return Some(QueueHealth::Well);
         }
         let after = self.configuration.stuck_after;
-        Some(Look::Bad(
+        Some(QueueHealth::Bad(
             format!(
                 "the consumers of the queue `{queue}` hold {held} messages and have acknowledged none for {after}, while {ready} wait"
             ),
@@ -202,10 +202,10 @@ impl Engine {
     fn parking(
         &self,
         queue: &str,
-        sight: Sight,
-        watched: &mut Watched,
+        sight: QueueView,
+        watched: &mut WatchedQueue,
         now: Instant,
-    ) -> Option<Look> {
+    ) -> Option<QueueHealth> {
         let size = sight.ready? + sight.unacknowledged.unwrap_or(0); // a look holds some
         let within = self.configuration.parked_within;
         let samples = &mut watched.samples;
@@ -233,12 +233,12 @@ impl Engine {
             }
             let text =
                 format!("the queue `{queue}` has {size} messages, {growth} more than {within} ago");
-            return Some(Look::Bad(text, Duration::ZERO));
+            return Some(QueueHealth::Bad(text, Duration::ZERO));
         }
         // Another replica, or this one before it was restarted, may have told people of any that are parked.
         Some(match size <= watched.size_before.unwrap_or(0) {
-            true => Look::Well,
-            false => Look::Lasting(format!("the queue `{queue}` still has {size} messages")),
+            true => QueueHealth::Well,
+            false => QueueHealth::Lasting(format!("the queue `{queue}` still has {size} messages")),
         })
     }
 
@@ -246,16 +246,16 @@ impl Engine {
         &self,
         queue: &str,
         kind: &'static str,
-        look: Look,
-        case: &mut Case,
+        look: QueueHealth,
+        case: &mut ProblemState,
         now: Instant,
-        tell: &mut impl FnMut(Trouble) -> bool,
+        tell: &mut impl FnMut(QueueTrouble) -> bool,
     ) {
         let is_due = |told: Option<Instant>| {
             told.is_none_or(|told| now.saturating_duration_since(told) >= AGAIN)
         };
         match look {
-            Look::Well => {
+            QueueHealth::Well => {
                 case.since = None;
                 let is_news = case.told.is_some() || !case.was_well;
                 let text = || format!("the queue `{queue}` is well again");
@@ -263,14 +263,14 @@ impl Engine {
                     (case.told, case.lasting, case.was_well) = (None, None, true);
                 }
             }
-            Look::Lasting(text) => {
+            QueueHealth::Lasting(text) => {
                 case.since = None;
                 let is_due = is_due(case.lasting);
                 if is_due && tell(self.trouble(queue, kind, text, TroubleState::Lasting)) {
                     (case.lasting, case.was_well) = (Some(now), false);
                 }
             }
-            Look::Bad(text, patience) => {
+            QueueHealth::Bad(text, patience) => {
                 let since = *case.since.get_or_insert(now);
                 let lasts = now.saturating_duration_since(since) >= patience || case.told.is_some();
                 let is_news = is_due(case.told);
@@ -287,8 +287,8 @@ impl Engine {
         kind: &'static str,
         text: String,
         state: TroubleState,
-    ) -> Trouble {
-        Trouble {
+    ) -> QueueTrouble {
+        QueueTrouble {
             vhost: self.vhost.clone(),
             queue: queue.to_owned(),
             kind,
@@ -301,10 +301,10 @@ impl Engine {
 /// A work queue may be deleted and made anew in a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
-fn waiting(queue: &str, work: &str, sight: Sight, snapshot: &Snapshot) -> Option<Look> {
+fn waiting(queue: &str, work: &str, sight: QueueView, snapshot: &Snapshot) -> Option<QueueHealth> {
     let messages = sight.ready? + sight.unacknowledged.unwrap_or(0);
     match snapshot.is_gone(work)? {
-        true if messages > 0 => Some(Look::Bad(
+        true if messages > 0 => Some(QueueHealth::Bad(
             format!(
                 "{messages} messages wait in `{queue}` for the queue `{work}`, which does not exist any more"
             ),
@@ -313,7 +313,7 @@ fn waiting(queue: &str, work: &str, sight: Sight, snapshot: &Snapshot) -> Option
         // With at-least-once dead-lettering, what is due and cannot return is counted by some sources only: that none is ready
         // does not say that none is there.
         true => None,
-        false => Some(Look::Well),
+        false => Some(QueueHealth::Well),
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Span;
+    use crate::ConfigDuration;
 
     const EVERY: Duration = Duration::from_secs(30);
 
@@ -334,16 +334,16 @@ mod tests {
         )
     }
 
-    fn sight(ready: u64, consumers: u64) -> Sight {
-        Sight {
+    fn sight(ready: u64, consumers: u64) -> QueueView {
+        QueueView {
             ready: Some(ready),
             unacknowledged: Some(0),
             consumers: Some(consumers),
-            ..Sight::default()
+            ..QueueView::default()
         }
     }
 
-    fn seen<const N: usize>(queues: [(&str, Sight); N]) -> Snapshot {
+    fn seen<const N: usize>(queues: [(&str, QueueView); N]) -> Snapshot {
         Snapshot {
             queues: queues
                 .into_iter()
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    fn name(trouble: &Trouble) -> String {
+    fn name(trouble: &QueueTrouble) -> String {
         let mark = match trouble.state {
             TroubleState::Begun => '+',
             TroubleState::Lasting => '=',
@@ -411,7 +411,7 @@ mod tests {
         );
         // One that sees only a part, or does not know.
         let part = Snapshot::default();
-        let unknown = seen([("orders", Sight::default())]);
+        let unknown = seen([("orders", QueueView::default())]);
         assert!(story(&mut engine, &mut at, 10, &part).is_empty());
         assert!(story(&mut engine, &mut at, 10, &unknown).is_empty());
         // It is gone where everything is seen.
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn what_nobody_has_to_look_after_is_no_orphan() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let temporary = Sight {
+        let temporary = QueueView {
             temporary: true,
             ..sight(3, 0)
         };
@@ -439,7 +439,7 @@ mod tests {
         ]);
         let said = story(&mut engine, &mut at, 100, &nobody);
         assert!(!said.iter().any(|said| said.starts_with('+')), "{said:?}");
-        let bound = Sight {
+        let bound = QueueView {
             bound: Some(true),
             ..sight(0, 0)
         };
@@ -520,7 +520,7 @@ mod tests {
     fn a_consumer_that_acknowledges_nothing_is_told_and_a_busy_one_is_not() {
         let (mut engine, mut at) = (engine(), Instant::now());
         let holding = |acknowledged| {
-            let sight = Sight {
+            let sight = QueueView {
                 unacknowledged: Some(64),
                 acknowledged,
                 ..sight(500, 1)
@@ -587,7 +587,7 @@ mod tests {
         /// the reminder of every hour.
         #[test]
         fn told_and_over_take_turns(looks in proptest::collection::vec((0_u64..3, 0_u64..2, 1_u64..200, proptest::bool::weighted(0.9)), 1..200)) {
-            let configuration = Configuration { after: Span::minutes(5), ..Configuration::default() };
+            let configuration = Configuration { after: ConfigDuration::minutes(5), ..Configuration::default() };
             let mut engine = Engine::new(configuration, "/", Vec::new());
             let mut at = Instant::now();
             let (mut told, mut bad_since): (Option<Instant>, Option<Instant>) = (None, None);

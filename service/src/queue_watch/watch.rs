@@ -21,7 +21,7 @@ use super::{
     Configuration, Engine, Snapshot,
     source::{self, Prometheus},
 };
-use crate::{Trouble, TroubleState};
+use crate::{QueueTrouble, TroubleState};
 
 /// One look may take so long; then it has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,17 +31,17 @@ const FILES: Duration = Duration::from_secs(5);
 
 /// Makes a client of the management API: anew for each look, because the password may be in a file that somebody keeps fresh. It may stand
 /// still for as long as that file does.
-pub type Api = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
+pub type ManagementFactory = Box<dyn Fn() -> Result<Management, String> + Send + Sync>;
 
 /// Makes such clients on a thread that may stand still, one at a time.
-struct Maker {
-    api: Arc<Api>,
+struct ClientMaker {
+    api: Arc<ManagementFactory>,
     turn: Arc<Turn<()>>,
     patience: Duration,
 }
 
-impl Maker {
-    fn new(api: Api, patience: Duration) -> Self {
+impl ClientMaker {
+    fn new(api: ManagementFactory, patience: Duration) -> Self {
         Self {
             api: Arc::new(api),
             patience,
@@ -73,12 +73,12 @@ impl Maker {
 /// A running watch. Dropped, it ends.
 #[derive(Debug)]
 pub struct Watch {
-    counts: Arc<Counted>,
+    counts: Arc<WatchState>,
     task: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct WatchState {
     looks: AtomicU64,
     failed: AtomicU64,
     queues: AtomicU64,
@@ -112,13 +112,13 @@ impl Watch {
     pub fn start(
         client: Client,
         vhost: impl Into<String>,
-        management: Option<Api>,
+        management: Option<ManagementFactory>,
         own: Vec<String>,
         configuration: &Configuration,
-        tell: impl Fn(Trouble) -> bool + Send + Sync + 'static,
+        tell: impl Fn(QueueTrouble) -> bool + Send + Sync + 'static,
     ) -> Result<Self, String> {
         configuration.check()?;
-        let counts = Arc::new(Counted::default());
+        let counts = Arc::new(WatchState::default());
         if !configuration.enabled {
             return Ok(Self { counts, task: None });
         }
@@ -130,10 +130,10 @@ impl Watch {
                 configuration.ca.as_deref(),
             )?),
         };
-        let post = Post {
+        let post = WatchSource {
             client,
             vhost: vhost.clone(),
-            management: management.map(|api| Maker::new(api, FILES)),
+            management: management.map(|api| ClientMaker::new(api, FILES)),
             prometheus,
             configuration: configuration.clone(),
         };
@@ -222,15 +222,15 @@ impl Drop for Watch {
 }
 
 /// Where the queues are seen from.
-struct Post {
+struct WatchSource {
     client: Client,
     vhost: String,
-    management: Option<Maker>,
+    management: Option<ClientMaker>,
     prometheus: Option<Prometheus>,
     configuration: Configuration,
 }
 
-impl Post {
+impl WatchSource {
     async fn look(&self) -> Result<Snapshot, String> {
         let mut snapshot = match (&self.management, &self.prometheus) {
             (Some(management), _) => source::list(&management.make().await?, &self.vhost).await?,
@@ -290,7 +290,7 @@ mod tests {
             let _ = opened.lock().map(|opened| opened.recv());
             Err("opened".to_owned())
         };
-        let maker = Maker::new(Box::new(api), Duration::from_millis(50));
+        let maker = ClientMaker::new(Box::new(api), Duration::from_millis(50));
         for _ in 0..3 {
             let why = maker.make().await.err().unwrap();
             assert!(why.contains("does not answer"), "{why}");

@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MOST: usize = 1_000;
 
 /// By queue: when its notes were read, and what they were.
-type Known = HashMap<String, (Instant, Arc<Notes>)>;
+type CachedNotes = HashMap<String, (Instant, Arc<Notes>)>;
 
 /// The notes of all queues. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notebook(Arc<Mutex<Known>>);
+pub(super) struct NotesCache(Arc<Mutex<CachedNotes>>);
 
-impl Notebook {
+impl NotesCache {
     /// Those about a queue; none where they cannot be read now.
     pub(super) async fn about(&self, client: Option<Client>, queue: &str) -> Arc<Notes> {
         let known = self.lock().get(queue).cloned();
@@ -57,7 +57,7 @@ impl Notebook {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedNotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

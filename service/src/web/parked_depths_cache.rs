@@ -21,11 +21,11 @@ const MOST_ASKED: usize = 200;
 const MOST: usize = 2_000;
 
 /// By work queue: when the broker answered, and how many messages are parked.
-type Known = HashMap<String, (Instant, u64)>;
+type CachedDepths = HashMap<String, (Instant, u64)>;
 
 /// The depths of parking queues. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ParkedDepthsCache(Arc<Mutex<Known>>);
+pub(super) struct ParkedDepthsCache(Arc<Mutex<CachedDepths>>);
 
 impl ParkedDepthsCache {
     /// How many messages are parked for these queues; nothing of one that the broker says nothing of now. Without a client, what is known is
@@ -66,7 +66,7 @@ impl ParkedDepthsCache {
         depths
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CachedDepths> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,23 +15,23 @@ use axum::{
 
 use super::{
     Page,
-    auth::{self, Entry, Person},
+    auth::{self, SignInResult, User},
     configuration::Role,
     csrf,
 };
-use crate::Book;
+use crate::ServiceConfig;
 
 /// A request of somebody who may see the page.
 #[derive(Debug)]
-pub(super) struct Visit {
-    pub(super) person: Person,
-    pub(super) book: Arc<Book>,
-    pub(super) door: Door,
+pub(super) struct WebRequest {
+    pub(super) person: User,
+    pub(super) book: Arc<ServiceConfig>,
+    pub(super) door: RequestContext,
 }
 
 /// How a request came.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct RequestContext {
     headers: HeaderMap,
     /// The address that somebody asks from.
     pub(super) client: IpAddr,
@@ -47,16 +47,16 @@ pub(super) struct Door {
 
 /// What stands around every page.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct Layout {
     pub(super) title: String,
-    pub(super) person: Option<Person>,
+    pub(super) person: Option<User>,
     /// For forms.
     pub(super) word: String,
     /// Seconds until the browser asks again.
     pub(super) refresh: Option<u32>,
 }
 
-impl Frame {
+impl Layout {
     pub(super) fn may_operate(&self) -> bool {
         self.may(Role::Operator)
     }
@@ -77,18 +77,18 @@ const MAY_NOT: &str = "You may look at this, and not do that: your role does not
 /// What people are told where there is nothing else to show.
 #[derive(Template)]
 #[template(path = "sentence.html")]
-struct Sentence<'s> {
-    frame: Frame,
+struct MessagePage<'s> {
+    frame: Layout,
     sentence: &'s str,
     /// A link to the same page.
     again: Option<&'s str>,
 }
 
-impl FromRequestParts<Page> for Visit {
+impl FromRequestParts<Page> for WebRequest {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Response> {
-        let door = Door::of(parts, page);
+        let door = RequestContext::of(parts, page);
         if parts.method == axum::http::Method::GET && csrf::is_followed(&parts.headers) {
             return Err(door.once_more());
         }
@@ -96,27 +96,27 @@ impl FromRequestParts<Page> for Visit {
         let book = page.book();
         match auth::entry(book.page(), peer, &parts.headers, SystemTime::now()) {
             // Before its body is read, which may name many messages.
-            Entry::Known(person)
+            SignInResult::Known(person)
                 if ![Method::GET, Method::HEAD].contains(&parts.method)
                     && person.role < Role::Operator =>
             {
                 Err(door.refuse(Some(&person), StatusCode::FORBIDDEN, MAY_NOT))
             }
-            Entry::Known(person) => Ok(Self { person, book, door }),
-            Entry::SignIn if parts.method == axum::http::Method::GET => {
+            SignInResult::Known(person) => Ok(Self { person, book, door }),
+            SignInResult::SignIn if parts.method == axum::http::Method::GET => {
                 Err(Redirect::to("/sign-in").into_response())
             }
-            Entry::SignIn => Err(door.refuse(
+            SignInResult::SignIn => Err(door.refuse(
                 None,
                 StatusCode::UNAUTHORIZED,
                 "Your session is over: sign in again, and then do it once more.",
             )),
-            Entry::Refused(why) => Err(door.refuse(None, StatusCode::FORBIDDEN, why)),
+            SignInResult::Refused(why) => Err(door.refuse(None, StatusCode::FORBIDDEN, why)),
         }
     }
 }
 
-impl FromRequestParts<Page> for Door {
+impl FromRequestParts<Page> for RequestContext {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, page: &Page) -> Result<Self, Self::Rejection> {
@@ -130,7 +130,7 @@ fn peer(parts: &Parts) -> IpAddr {
     info.map_or(Ipv4Addr::UNSPECIFIED.into(), |info| info.0.ip())
 }
 
-impl Door {
+impl RequestContext {
     fn of(parts: &Parts, page: &Page) -> Self {
         let text = |name: &str| {
             parts
@@ -225,7 +225,7 @@ impl Door {
     /// A page with a sentence.
     pub(super) fn refuse(
         &self,
-        person: Option<&Person>,
+        person: Option<&User>,
         status: StatusCode,
         why: &str,
     ) -> Response {
@@ -235,7 +235,7 @@ impl Door {
     /// Has the browser ask for the same page once more, from here: it has kept its cookies back, and must not be given others in their place.
     fn once_more(mut self) -> Response {
         self.cookie.1 = false;
-        let frame = Frame {
+        let frame = Layout {
             title: "One moment".to_owned(),
             person: None,
             word: String::new(),
@@ -245,7 +245,7 @@ impl Door {
         let again = Some(self.path.as_str());
         self.page(
             StatusCode::OK,
-            &Sentence {
+            &MessagePage {
                 frame,
                 sentence,
                 again,
@@ -255,12 +255,12 @@ impl Door {
 
     fn say(
         &self,
-        person: Option<&Person>,
+        person: Option<&User>,
         status: StatusCode,
         why: &str,
         again: Option<&str>,
     ) -> Response {
-        let frame = Frame {
+        let frame = Layout {
             title: status.canonical_reason().unwrap_or("Refused").to_owned(),
             person: person.cloned(),
             word: self.word(),
@@ -268,7 +268,7 @@ impl Door {
         };
         self.page(
             status,
-            &Sentence {
+            &MessagePage {
                 frame,
                 sentence: why,
                 again,
@@ -277,9 +277,9 @@ impl Door {
     }
 }
 
-impl Visit {
-    pub(super) fn frame(&self, title: impl Into<String>) -> Frame {
-        Frame {
+impl WebRequest {
+    pub(super) fn frame(&self, title: impl Into<String>) -> Layout {
+        Layout {
             title: title.into(),
             person: Some(self.person.clone()),
             word: self.door.word(),

@@ -7,7 +7,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use retryrmq_harness::eventually;
-use retryrmq_serve::alerts::{Desk, FileMemory, Memory, Silence, Speaker};
+use retryrmq_serve::alerts::{Alerting, FileStateStore, StateStore, Silence, NotifierMode};
 use ring::hmac;
 
 use crate::{
@@ -355,10 +355,10 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     desk.tell(parked("f1"));
     server.after(1).await;
     desk.stop().await;
-    let memory = Fragile::new(FileMemory::new(folder.path().join("state")), false);
+    let memory = Fragile::new(FileStateStore::new(folder.path().join("state")), false);
     memory.loads.store(true, Ordering::Relaxed);
-    let kept = Arc::clone(&memory) as Arc<dyn Memory>;
-    let desk = Desk::start(&configuration(&text), kept, Speaker::Alone)
+    let kept = Arc::clone(&memory) as Arc<dyn StateStore>;
+    let desk = Alerting::start(&configuration(&text), kept, NotifierMode::Alone)
         .await
         .unwrap();
     desk.tell(parked("f2"));

@@ -18,8 +18,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use retryrmq_harness::eventually;
 use retryrmq_serve::{
-    Happening, Obituary,
-    alerts::{Configuration, Desk, FileMemory, Handle, Memory, Speaker},
+    ServiceEvent, ParkedReport,
+    alerts::{Configuration, Alerting, FileStateStore, Handle, StateStore, NotifierMode},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,8 +32,8 @@ fn configuration(text: &str) -> Configuration {
 
 /// A desk that speaks alone, with its state in that folder.
 async fn alone(text: &str, folder: &Path) -> Handle {
-    let memory = Arc::new(FileMemory::new(folder.join("state")));
-    Desk::start(&configuration(text), memory, Speaker::Alone)
+    let memory = Arc::new(FileStateStore::new(folder.join("state")));
+    Alerting::start(&configuration(text), memory, NotifierMode::Alone)
         .await
         .expect("it starts")
 }
@@ -46,7 +46,7 @@ struct Fragile<M> {
     failed: AtomicU64,
 }
 
-impl<M: Memory> Fragile<M> {
+impl<M: StateStore> Fragile<M> {
     fn new(inner: M, works: bool) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -74,7 +74,7 @@ impl<M: Memory> Fragile<M> {
     }
 }
 
-impl<M: Memory> Memory for Fragile<M> {
+impl<M: StateStore> StateStore for Fragile<M> {
     fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
         Box::pin(async {
             self.check(&self.loads)?;
@@ -92,18 +92,18 @@ impl<M: Memory> Memory for Fragile<M> {
 
 const WAKE: &str = "[[rules]]\nname = \"all\"\nseverity = \"wake\"\n";
 
-fn parked(fingerprint: &str) -> Happening {
+fn parked(fingerprint: &str) -> ServiceEvent {
     parked_in("orders", fingerprint)
 }
 
-fn parked_in(queue: &str, fingerprint: &str) -> Happening {
-    let death = Obituary {
+fn parked_in(queue: &str, fingerprint: &str) -> ServiceEvent {
+    let death = ParkedReport {
         queue: queue.to_owned(),
         reason: "exhausted".to_owned(),
         fingerprint: fingerprint.to_owned(),
         error: format!("no answer of {fingerprint}"),
         error_type: "db.Timeout".to_owned(),
-        ..Obituary::default()
+        ..ParkedReport::default()
     };
-    Happening::Parked(Box::new(death))
+    ServiceEvent::Parked(Box::new(death))
 }

@@ -6,17 +6,17 @@ use retryrmq::Client;
 use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
-    Trouble, TroubleState,
-    queue_watch::{Api, Configuration, Watch},
+    QueueTrouble, TroubleState,
+    queue_watch::{ManagementFactory, Configuration, Watch},
 };
 
 use crate::PATIENCE;
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Trouble>>>);
+struct Told(Arc<Mutex<Vec<QueueTrouble>>>);
 
 impl Told {
-    fn tell(&self) -> impl Fn(Trouble) -> bool + Send + Sync + 'static {
+    fn tell(&self) -> impl Fn(QueueTrouble) -> bool + Send + Sync + 'static {
         let told = self.clone();
         move |trouble| {
             told.0.lock().unwrap().push(trouble);
@@ -63,7 +63,7 @@ fn configuration(more: &str) -> Configuration {
 }
 
 /// Its password comes out of a file, and is the right one from the second look on.
-fn management(vhost: &Vhost) -> Api {
+fn management(vhost: &Vhost) -> ManagementFactory {
     let management = vhost.broker().management().url().to_owned();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "of before").unwrap();

@@ -14,7 +14,7 @@ use retryrmq_harness::{
     },
     on_brokers,
 };
-use retryrmq_serve::alerts::{BrokerMemory, Desk, Handle, Memory, Speaker};
+use retryrmq_serve::alerts::{BrokerStateStore, Alerting, Handle, StateStore, NotifierMode};
 use serde_json::{Value, json};
 
 use crate::{
@@ -36,15 +36,15 @@ impl Replica {
     }
 
     /// With a memory that works or fails.
-    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<Fragile<BrokerMemory>>) {
+    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<Fragile<BrokerStateStore>>) {
         let client = Client::connect(vhost.url()).await.unwrap();
-        let fragile = Fragile::new(BrokerMemory::new(client.clone(), STATE), works);
-        let memory = Arc::clone(&fragile) as Arc<dyn Memory>;
-        let speaker = Speaker::Elected {
+        let fragile = Fragile::new(BrokerStateStore::new(client.clone(), STATE), works);
+        let memory = Arc::clone(&fragile) as Arc<dyn StateStore>;
+        let speaker = NotifierMode::Elected {
             client: client.clone(),
             queue: REPORTS.to_owned(),
         };
-        let desk = Desk::start(&configuration(text), memory, speaker)
+        let desk = Alerting::start(&configuration(text), memory, speaker)
             .await
             .unwrap();
         (Self { client, desk }, fragile)
@@ -271,7 +271,7 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let client = Client::connect(vhost.url()).await.unwrap();
-        let memory = BrokerMemory::new(client.clone(), STATE);
+        let memory = BrokerStateStore::new(client.clone(), STATE);
         assert_eq!(memory.load().await, Ok(None));
         for value in ["one", "two", "three"] {
             memory.save(value.into()).await.unwrap();

@@ -7,7 +7,7 @@ use std::{
 
 use retryrmq::{Client, types::FieldTable};
 use retryrmq_harness::{Matrix, QueueType, brokers};
-use retryrmq_serve::store::{Draft, Due, Kept, Outlet, Refusal, Store, Ticker, ToBroker};
+use retryrmq_serve::store::{MessageDraft, DueMessage, StoredMessage, Sink, PublishRefused, Store, DueDispatcher, BrokerSink};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -16,16 +16,16 @@ use crate::{
 };
 
 struct Parking {
-    broker: ToBroker,
+    broker: BrokerSink,
     parked: Mutex<Vec<String>>,
 }
 
-impl Outlet for Parking {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for Parking {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.broker.publish(due).await
     }
 
-    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, due: &DueMessage, why: &str) -> Result<(), PublishRefused> {
         let queue = &due.message.draft().routing_key;
         self.parked.lock().unwrap().push(format!("{queue}: {why}"));
         Ok(())
@@ -45,14 +45,14 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
             let outlet = Arc::new(Parking {
-                broker: ToBroker::new(client),
+                broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
-            let laden = Kept::new(Draft {
+            let laden = StoredMessage::new(MessageDraft {
                 routing_key: "orders".to_owned(),
                 properties: laden(),
                 body: b"laden".to_vec(),
-                ..Draft::default()
+                ..MessageDraft::default()
             });
             store
                 .keep(&many("orders", 500, Duration::from_millis(100)))
@@ -63,7 +63,7 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = Ticker::new(Arc::clone(&store), Arc::clone(&outlet));
+            let ticker = DueDispatcher::new(Arc::clone(&store), Arc::clone(&outlet));
             let running = tokio::spawn(ticker.run(
                 async {
                     let _ = stopped.await;
@@ -130,7 +130,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
             let outlet = Arc::new(Parking {
-                broker: ToBroker::new(client),
+                broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
             store
@@ -142,7 +142,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = Ticker::new(Arc::clone(&store), outlet);
+            let ticker = DueDispatcher::new(Arc::clone(&store), outlet);
             let figures = ticker.figures();
             let running = tokio::spawn(ticker.run(
                 async {
@@ -170,7 +170,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             running.await.unwrap();
             for (line, _) in store.count().await.unwrap() {
                 servers.cli(0, &["flushall"]);
-                assert_eq!(line, retryrmq_serve::store::Line::Queue("full".to_owned()));
+                assert_eq!(line, retryrmq_serve::store::Destination::Queue("full".to_owned()));
             }
         }
     })

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use retryrmq_serve::store::{Hold, Line, Store, Wish};
+use retryrmq_serve::store::{Exclusion, Destination, Store, ClaimRequest};
 
 use crate::{
     drafts::{all, kept, many},
@@ -16,7 +16,7 @@ async fn no_two_replicas_have_one_message() {
         one.keep(&many("orders", 2_000, Duration::ZERO))
             .await
             .unwrap();
-        let few = Wish { limit: 37, ..all() };
+        let few = ClaimRequest { limit: 37, ..all() };
         let mut seen = HashSet::new();
         loop {
             let (mine, yours) = tokio::join!(one.claim(&few), other.claim(&few));
@@ -144,7 +144,7 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
                 .then_some(())
         })
         .await;
-        let wish = |limit, bytes| Wish {
+        let wish = |limit, bytes| ClaimRequest {
             limit,
             bytes,
             holds: Vec::new(),
@@ -183,11 +183,11 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
             .await
             .unwrap();
         store.keep(&many("fine", 5, Duration::ZERO)).await.unwrap();
-        let gone = Line::Queue("gone".to_owned());
-        let wish = |pause| Wish {
+        let gone = Destination::Queue("gone".to_owned());
+        let wish = |pause| ClaimRequest {
             limit: 10,
             bytes: 1 << 20,
-            holds: vec![Hold {
+            holds: vec![Exclusion {
                 line: gone.clone(),
                 pause,
             }],

@@ -6,11 +6,11 @@ use retryrmq::{
     BasicProperties,
     types::{AMQPValue, FieldArray, FieldTable},
 };
-use retryrmq_serve::store::{Draft, Kept, Wish};
+use retryrmq_serve::store::{MessageDraft, StoredMessage, ClaimRequest};
 
 /// Everything that is due, as far as one claim goes.
-pub(crate) fn all() -> Wish {
-    Wish {
+pub(crate) fn all() -> ClaimRequest {
+    ClaimRequest {
         limit: 1_000,
         bytes: 100 << 20,
         holds: Vec::new(),
@@ -18,21 +18,21 @@ pub(crate) fn all() -> Wish {
 }
 
 /// A message for a queue with a body of its own.
-pub(crate) fn draft(queue: &str, body: &str, delay: Duration) -> Draft {
-    Draft {
+pub(crate) fn draft(queue: &str, body: &str, delay: Duration) -> MessageDraft {
+    MessageDraft {
         routing_key: queue.to_owned(),
         body: body.as_bytes().to_vec(),
         delay,
-        ..Draft::default()
+        ..MessageDraft::default()
     }
 }
 
-pub(crate) fn kept(queue: &str, body: &str, delay: Duration) -> Kept {
-    Kept::new(draft(queue, body, delay)).expect("it can be kept")
+pub(crate) fn kept(queue: &str, body: &str, delay: Duration) -> StoredMessage {
+    StoredMessage::new(draft(queue, body, delay)).expect("it can be kept")
 }
 
 /// As many for a queue, each with its number as its body.
-pub(crate) fn many(queue: &str, count: usize, delay: Duration) -> Vec<Kept> {
+pub(crate) fn many(queue: &str, count: usize, delay: Duration) -> Vec<StoredMessage> {
     (0..count)
         .map(|number| kept(queue, &number.to_string(), delay))
         .collect()

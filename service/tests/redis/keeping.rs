@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::BasicProperties;
-use retryrmq_serve::store::{Arrival, Draft, Kept, Line, Store};
+use retryrmq_serve::store::{StoreResult, MessageDraft, StoredMessage, Destination, Store};
 
 use crate::{
     drafts::{all, draft, kept, laden, many},
@@ -17,7 +17,7 @@ async fn a_message_comes_back_whole() {
     on_kinds(&[], |servers| async move {
         let store = servers.store();
         let body: Vec<u8> = (0..=255).cycle().take(300_000).collect();
-        let message = Kept::new(Draft {
+        let message = StoredMessage::new(MessageDraft {
             exchange: "the exchange".to_owned(),
             routing_key: "ключ\n".to_owned(),
             delay: Duration::ZERO,
@@ -30,7 +30,7 @@ async fn a_message_comes_back_whole() {
         .unwrap();
         assert_eq!(
             store.keep(std::slice::from_ref(&message)).await.unwrap(),
-            [Arrival::New]
+            [StoreResult::New]
         );
         let claim = store.claim(&all()).await.unwrap();
         let [due] = &claim.due[..] else {
@@ -74,7 +74,7 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
         let store = servers.store();
         let first = kept("orders", "tick", HOUR);
         // The answer got lost, and the caller asks again.
-        for expected in [Arrival::New, Arrival::Known, Arrival::Known] {
+        for expected in [StoreResult::New, StoreResult::Known, StoreResult::Known] {
             assert_eq!(
                 store.keep(std::slice::from_ref(&first)).await.unwrap(),
                 [expected]
@@ -83,40 +83,40 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
         // Another message that looks the same to the last byte: two ticks of one second.
         let twin = kept("orders", "tick", HOUR);
         assert_eq!(first.id(), twin.id());
-        for expected in [Arrival::New, Arrival::Known] {
+        for expected in [StoreResult::New, StoreResult::Known] {
             assert_eq!(
                 store.keep(std::slice::from_ref(&twin)).await.unwrap(),
                 [expected]
             );
         }
         // What RabbitMQ 4 says of dead letters when it delivers them for the first time: without an id nobody can tell.
-        let again = Draft {
+        let again = MessageDraft {
             redelivered: true,
             ..draft("orders", "tick", HOUR)
         };
-        let again = [Kept::new(again.clone()).unwrap(), Kept::new(again).unwrap()];
-        assert_eq!(store.keep(&again).await.unwrap(), [Arrival::New; 2]);
+        let again = [StoredMessage::new(again.clone()).unwrap(), StoredMessage::new(again).unwrap()];
+        assert_eq!(store.keep(&again).await.unwrap(), [StoreResult::New; 2]);
         // It comes again, because whoever took it died before he acknowledged it.
         let named = |redelivered| {
-            let draft = Draft {
+            let draft = MessageDraft {
                 redelivered,
                 properties: BasicProperties::default().with_message_id("7".into()),
                 ..draft("orders", "tick", HOUR)
             };
-            [Kept::new(draft).unwrap()]
+            [StoredMessage::new(draft).unwrap()]
         };
-        assert_eq!(store.keep(&named(false)).await.unwrap(), [Arrival::New]);
-        assert_eq!(store.keep(&named(true)).await.unwrap(), [Arrival::Known]);
-        let line = Line::Queue("orders".to_owned());
+        assert_eq!(store.keep(&named(false)).await.unwrap(), [StoreResult::New]);
+        assert_eq!(store.keep(&named(true)).await.unwrap(), [StoreResult::Known]);
+        let line = Destination::Queue("orders".to_owned());
         assert_eq!(store.count().await.unwrap(), [(line, 5)]);
         // A redelivered one of which nothing is known was never kept.
-        let unknown = Kept::new(Draft {
+        let unknown = StoredMessage::new(MessageDraft {
             redelivered: true,
             ..draft("orders", "other", HOUR)
         });
         assert_eq!(
             store.keep(&[unknown.unwrap()]).await.unwrap(),
-            [Arrival::New]
+            [StoreResult::New]
         );
     })
     .await;
@@ -128,17 +128,17 @@ async fn what_comes_again_is_not_taken_for_one_that_may_be_published_already() {
     on_kinds(&[], |servers| async move {
         let store = servers.store();
         let life = |redelivered| {
-            let draft = Draft {
+            let draft = MessageDraft {
                 redelivered,
                 properties: BasicProperties::default().with_message_id("7".into()),
                 ..draft("orders", "tick", Duration::ZERO)
             };
-            [Kept::new(draft).unwrap()]
+            [StoredMessage::new(draft).unwrap()]
         };
         store.keep(&life(false)).await.unwrap();
-        assert_eq!(store.keep(&life(true)).await.unwrap(), [Arrival::Known]);
+        assert_eq!(store.keep(&life(true)).await.unwrap(), [StoreResult::Known]);
         let published = store.claim(&all()).await.unwrap().due.remove(0).lease;
-        assert_eq!(store.keep(&life(true)).await.unwrap(), [Arrival::New]);
+        assert_eq!(store.keep(&life(true)).await.unwrap(), [StoreResult::New]);
         assert_eq!(store.delete(&[published]).await.unwrap(), [true]);
         let next = store.claim(&all()).await.unwrap().due;
         assert_eq!(next.len(), 1);
@@ -156,9 +156,9 @@ async fn a_large_batch_is_kept_whole_and_counted_by_line() {
         // Larger than what one script takes.
         batch.push(kept("bills", &"x".repeat(9 << 20), HOUR));
         let arrivals = store.keep(&batch).await.unwrap();
-        assert_eq!(arrivals, vec![Arrival::New; 704]);
+        assert_eq!(arrivals, vec![StoreResult::New; 704]);
         let count = store.count().await.unwrap();
-        let queue = |name: &str| Line::Queue(name.to_owned());
+        let queue = |name: &str| Destination::Queue(name.to_owned());
         assert_eq!(count, [(queue("bills"), 4), (queue("orders"), 700)]);
     })
     .await;

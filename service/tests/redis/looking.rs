@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_serve::store::{Cancelled, Id, Line, Page, Place, Store};
+use retryrmq_serve::store::{CancelResult, Id, Destination, Page, Position, Store};
 
 use crate::{
     drafts::{all, kept, many},
@@ -11,11 +11,11 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn page(from: Option<Place>, limit: usize, line: Option<&str>) -> Page {
+fn page(from: Option<Position>, limit: usize, line: Option<&str>) -> Page {
     Page {
         from,
         limit,
-        line: line.map(|name| Line::Queue(name.to_owned())),
+        line: line.map(|name| Destination::Queue(name.to_owned())),
     }
 }
 
@@ -85,7 +85,7 @@ async fn what_goes_while_it_is_listed_hides_nothing_behind_it() {
             let shown = listing.messages.len();
             for one in &listing.messages[..shown - usize::from(!all_goes)] {
                 let cancelled = store.cancel(one.message.id()).await.unwrap();
-                assert_eq!(cancelled, Cancelled::Done);
+                assert_eq!(cancelled, CancelResult::Done);
             }
             // And one more comes before all others.
             let early = kept("orders", "early", HOUR / 2);
@@ -112,15 +112,15 @@ async fn one_is_found_whole_and_cancelled() {
         assert_eq!(found.message.draft().body, b"1");
         assert!(found.remaining <= HOUR && found.remaining > HOUR / 2);
         assert_eq!(found.body_size, 1);
-        assert_eq!(store.cancel(id).await.unwrap(), Cancelled::Done);
-        assert_eq!(store.cancel(id).await.unwrap(), Cancelled::Unknown);
+        assert_eq!(store.cancel(id).await.unwrap(), CancelResult::Done);
+        assert_eq!(store.cancel(id).await.unwrap(), CancelResult::Unknown);
         assert!(store.find(id).await.unwrap().is_none());
         assert_eq!(
             store.count().await.unwrap(),
-            [(Line::Queue("orders".to_owned()), 2)]
+            [(Destination::Queue("orders".to_owned()), 2)]
         );
         let stranger = Id::parse(&format!("{}{}", "A".repeat(22), ".AAAAAAAA")).unwrap();
-        assert_eq!(store.cancel(&stranger).await.unwrap(), Cancelled::Unknown);
+        assert_eq!(store.cancel(&stranger).await.unwrap(), CancelResult::Unknown);
     })
     .await;
 }
@@ -134,11 +134,11 @@ async fn what_is_being_published_is_not_cancelled() {
         let due = store.claim(&all()).await.unwrap().due.remove(0);
         assert_eq!(
             store.cancel(batch[0].id()).await.unwrap(),
-            Cancelled::TooLate
+            CancelResult::TooLate
         );
         assert!(store.list(&page(None, 1, None)).await.unwrap().messages[0].claimed);
         store.release(&[due.lease], HOUR).await.unwrap();
-        assert_eq!(store.cancel(batch[0].id()).await.unwrap(), Cancelled::Done);
+        assert_eq!(store.cancel(batch[0].id()).await.unwrap(), CancelResult::Done);
     })
     .await;
 }

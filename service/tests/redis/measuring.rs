@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use retryrmq_serve::store::{Due, Kept, Line, Outlet, Refusal, Store, Ticker};
+use retryrmq_serve::store::{DueMessage, StoredMessage, Destination, Sink, PublishRefused, Store, DueDispatcher};
 use tokio::{
     sync::oneshot,
     time::{Instant, interval, sleep},
@@ -23,14 +23,14 @@ struct Watch {
     late: Mutex<Vec<Duration>>,
 }
 
-impl Outlet for Watch {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for Watch {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         self.late.lock().unwrap().push(due.late);
         sleep(Duration::from_millis(10)).await;
         Ok(())
     }
 
-    async fn give_up(&self, _: &Due, _: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, _: &DueMessage, _: &str) -> Result<(), PublishRefused> {
         unreachable!("all are taken")
     }
 }
@@ -57,7 +57,7 @@ async fn lateness_at_five_thousand_a_second() {
                     let mut draft = kept.draft().clone();
                     draft.delay += Duration::from_millis(100) * at as u32 / slots;
                     draft.body = format!("{part}-{at}-{}", "x".repeat(1_000)).into_bytes();
-                    Kept::new(draft).unwrap()
+                    StoredMessage::new(draft).unwrap()
                 })
                 .collect();
             store.keep(&batch).await.unwrap();
@@ -86,7 +86,7 @@ fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>
     let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
     let mut stops = Vec::new();
     for outlet in &outlets {
-        let ticker = Ticker::new(Arc::new(servers.store()), Arc::clone(outlet));
+        let ticker = DueDispatcher::new(Arc::new(servers.store()), Arc::clone(outlet));
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(ticker.run(
             async {
@@ -152,7 +152,7 @@ async fn a_million_that_waits_for_an_hour() {
             let mut draft = kept.draft().clone();
             draft.properties = crate::drafts::laden();
             draft.body = vec![b'x'; 256];
-            Kept::new(draft).unwrap()
+            StoredMessage::new(draft).unwrap()
         });
         store.keep(&kept.collect::<Vec<_>>()).await.unwrap();
     }
@@ -204,13 +204,13 @@ async fn bytes_per_message() {
                     let mut draft = kept.draft().clone();
                     draft.properties = crate::drafts::laden();
                     draft.body.resize(100, b'x');
-                    Kept::new(draft).unwrap()
+                    StoredMessage::new(draft).unwrap()
                 })
                 .collect();
             size = batch[0].size();
             store.keep(&batch).await.unwrap();
         }
-        let line = Line::Queue("orders".to_owned());
+        let line = Destination::Queue("orders".to_owned());
         assert_eq!(store.count().await.unwrap(), [(line, count)]);
         let each = (used(&servers) - empty) / count;
         eprintln!(

@@ -7,7 +7,7 @@ use std::{
 };
 
 use retryrmq_serve::store::{
-    Draft, Due, Figures, Kept, Outlet, Refusal, Store, Ticker,
+    MessageDraft, DueMessage, DispatcherMetrics, StoredMessage, Sink, PublishRefused, Store, DueDispatcher,
     redis::{Configuration, RedisStore},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -27,15 +27,15 @@ struct Counter {
     parks: Mutex<bool>,
 }
 
-impl Outlet for Counter {
-    async fn publish(&self, due: &Due) -> Result<(), Refusal> {
+impl Sink for Counter {
+    async fn publish(&self, due: &DueMessage) -> Result<(), PublishRefused> {
         let draft = due.message.draft();
         if *self.away.lock().unwrap() {
-            return Err(Refusal::Broker("away".to_owned()));
+            return Err(PublishRefused::Broker("away".to_owned()));
         }
         match draft.routing_key.as_str() {
-            "gone" => return Err(Refusal::Hopeless("no queue takes it".to_owned())),
-            "full" => return Err(Refusal::Line("full".to_owned())),
+            "gone" => return Err(PublishRefused::Hopeless("no queue takes it".to_owned())),
+            "full" => return Err(PublishRefused::Line("full".to_owned())),
             key if key.starts_with("stuck") => std::future::pending().await,
             "slow" => tokio::time::sleep(Duration::from_secs(3)).await,
             "panics" => panic!("as it is meant"),
@@ -50,9 +50,9 @@ impl Outlet for Counter {
         Ok(())
     }
 
-    async fn give_up(&self, due: &Due, why: &str) -> Result<(), Refusal> {
+    async fn give_up(&self, due: &DueMessage, why: &str) -> Result<(), PublishRefused> {
         if !*self.parks.lock().unwrap() {
-            return Err(Refusal::Line("parking is full".to_owned()));
+            return Err(PublishRefused::Line("parking is full".to_owned()));
         }
         let body = String::from_utf8_lossy(&due.message.draft().body).into_owned();
         self.given_up.lock().unwrap().push(format!("{body}: {why}"));
@@ -76,12 +76,12 @@ impl Counter {
 struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    figures: Arc<Figures>,
+    figures: Arc<DispatcherMetrics>,
 }
 
 impl Running {
     fn start(store: &Arc<RedisStore>, outlet: &Arc<Counter>) -> Self {
-        let ticker = Ticker::new(Arc::clone(store), Arc::clone(outlet));
+        let ticker = DueDispatcher::new(Arc::clone(store), Arc::clone(outlet));
         let figures = ticker.figures();
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
@@ -102,12 +102,12 @@ impl Running {
 }
 
 /// A message that goes to a queue behind an exchange.
-fn to(routing_key: &str, body: &str) -> Kept {
-    let draft = Draft {
+fn to(routing_key: &str, body: &str) -> StoredMessage {
+    let draft = MessageDraft {
         exchange: "shop".to_owned(),
         ..draft(routing_key, body, Duration::ZERO)
     };
-    Kept::new(draft).unwrap()
+    StoredMessage::new(draft).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,11 +136,11 @@ async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
         let outlet = Arc::new(Counter::default());
         for exchange in 0..5 {
             let stuck = (0..800).map(|n| {
-                let draft = Draft {
+                let draft = MessageDraft {
                     exchange: format!("shop.{exchange}"),
                     ..draft(&format!("stuck.{n}"), "", Duration::ZERO)
                 };
-                Kept::new(draft).unwrap()
+                StoredMessage::new(draft).unwrap()
             });
             store.keep(&stuck.collect::<Vec<_>>()).await.unwrap();
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use retryrmq_harness::{QueueType, Vhost, on_brokers};
-use retryrmq_serve::Book;
+use retryrmq_serve::ServiceConfig;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{net::UnixDatagram, time::timeout};
@@ -178,7 +178,7 @@ async fn the_examples_of_kubernetes_and_the_image_hold_together() {
     );
     assert_eq!(said["RETRYRMQ_SERVE_LISTEN"], format!("0.0.0.0:{port}"));
     let policy = of("ConfigMap")["data"]["policy.toml"].as_str().unwrap();
-    Book::read(policy).unwrap();
+    ServiceConfig::read(policy).unwrap();
     let image = read("Containerfile");
     assert!(image.contains(&format!("EXPOSE {port}\n")), "{image}");
     assert!(

@@ -12,8 +12,8 @@ use reqwest::{
 };
 
 use super::{
-    secret::{self, Source},
-    send_result::{Again, Refusal, Sent},
+    secret::{self, SecretSource},
+    send_result::{RetryAdvice, SendError, SendResult},
 };
 use crate::{alerts::sanitize, tls::tls};
 
@@ -26,18 +26,18 @@ const LONGEST_WISH: Duration = Duration::from_secs(3_600);
 
 /// A client, and where it posts to.
 #[derive(Debug)]
-pub(super) struct Http {
+pub(super) struct HttpClient {
     client: Client,
-    url: Source,
+    url: SecretSource,
     /// What follows the path of the URL.
     path: &'static str,
 }
 
-impl Http {
+impl HttpClient {
     /// # Errors
     /// A sentence about the file of authorities or the URL.
     pub(super) fn new(
-        url: Source,
+        url: SecretSource,
         path: &'static str,
         ca: Option<&Path>,
         timeout: Duration,
@@ -74,8 +74,8 @@ impl Http {
     }
 
     /// Posts JSON. `secrets` are texts that no error may repeat.
-    pub(super) async fn post(&self, headers: HeaderMap, body: Vec<u8>, secrets: &[&str]) -> Sent {
-        let mut url = self.address().map_err(Refusal::soon)?;
+    pub(super) async fn post(&self, headers: HeaderMap, body: Vec<u8>, secrets: &[&str]) -> SendResult {
+        let mut url = self.address().map_err(SendError::soon)?;
         let parts = parts(&url);
         let hidden: Vec<&str> = secrets
             .iter()
@@ -92,18 +92,18 @@ impl Http {
             let response = request
                 .send()
                 .await
-                .map_err(|why| Refusal::soon(secret::hide(&unreachable(&url, why), &hidden)))?;
+                .map_err(|why| SendError::soon(secret::hide(&unreachable(&url, why), &hidden)))?;
             let status = response.status();
             if status.is_success() {
                 return Ok(());
             }
             if status.is_redirection() {
-                url = target(&url, &response).map_err(Refusal::never)?;
+                url = target(&url, &response).map_err(SendError::never)?;
                 continue;
             }
             return Err(refusal(&url, response, &hidden).await);
         }
-        Err(Refusal::never(format!(
+        Err(SendError::never(format!(
             "{} redirects more than {REDIRECTS} times; name the final URL",
             origin(&url)
         )))
@@ -124,7 +124,7 @@ fn parts(url: &Url) -> Vec<String> {
     parts
 }
 
-async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> Refusal {
+async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> SendError {
     let status = response.status();
     let wish = wish(response.headers(), SystemTime::now());
     let said = start_of(response).await;
@@ -139,11 +139,11 @@ async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> Refusal {
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         );
     let again = match (may_come_right, wish) {
-        (false, _) => Again::Never,
-        (true, Some(wish)) => Again::NotBefore(wish),
-        (true, None) => Again::Soon,
+        (false, _) => RetryAdvice::Never,
+        (true, Some(wish)) => RetryAdvice::NotBefore(wish),
+        (true, None) => RetryAdvice::Soon,
     };
-    Refusal {
+    SendError {
         why: secret::hide(&why, hidden),
         again,
     }

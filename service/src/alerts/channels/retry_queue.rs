@@ -13,11 +13,11 @@ use crate::alerts::Notice;
 const LONGEST: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(super) struct RetryQueue {
     /// Before the second try; each further pause is twice as long.
     pause: Duration,
     /// In the order in which they came.
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedNotice>,
     /// The number of the first notice that was refused since one was taken.
     refused: Option<u64>,
     rests: u32,
@@ -25,13 +25,13 @@ pub(super) struct Backlog {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedNotice {
     notice: Notice,
     tries: u32,
     due: Instant,
 }
 
-impl Backlog {
+impl RetryQueue {
     pub(super) fn new(pause: Duration) -> Self {
         Self {
             pause,
@@ -47,7 +47,7 @@ impl Backlog {
     }
 
     pub(super) fn add(&mut self, notice: Notice, now: Instant) {
-        self.waiting.push(Waiting {
+        self.waiting.push(QueuedNotice {
             notice,
             tries: 0,
             due: now,
@@ -121,8 +121,8 @@ mod tests {
     }
 
     /// A notice of each of these pages, numbered from 0.
-    fn backlog(pages: &[&str], now: Instant) -> Backlog {
-        let mut backlog = Backlog::new(PAUSE);
+    fn backlog(pages: &[&str], now: Instant) -> RetryQueue {
+        let mut backlog = RetryQueue::new(PAUSE);
         for (number, page) in (0..).zip(pages) {
             backlog.add(notice(number, page), now);
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     /// The number of the notice whose turn is next, its place, and in how long that is.
-    fn turn(backlog: &Backlog, now: Instant) -> (u64, usize, Duration) {
+    fn turn(backlog: &RetryQueue, now: Instant) -> (u64, usize, Duration) {
         let (place, at) = backlog.next(now).expect("one waits");
         (backlog.notice(place).number, place, at - now)
     }

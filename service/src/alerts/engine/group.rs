@@ -7,10 +7,10 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    notice::{Kind, Notice},
-    rate::Rate,
+    notice::{NoticeKind, Notice},
+    rate::MinuteRate,
 };
-use crate::alerts::{Severity, report::Example, rule::Trigger, sanitize, silence::Heard};
+use crate::alerts::{Severity, report::ParkedExample, rule::Trigger, sanitize, silence::SilenceSubject};
 
 /// What a group is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,16 +81,16 @@ pub(super) struct Group {
     /// Since when it goes on without a quiet time between.
     pub(super) streak: Timestamp,
     pub(super) count: u64,
-    pub(super) rate: Rate,
-    pub(super) example: Example,
-    pub(super) page: Option<Page>,
+    pub(super) rate: MinuteRate,
+    pub(super) example: ParkedExample,
+    pub(super) page: Option<Incident>,
     /// When its last page was over.
     pub(super) over: Option<Timestamp>,
 }
 
 /// What people are told, or will be in the morning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Page {
+pub(super) struct Incident {
     pub(super) id: String,
     pub(super) trigger: Trigger,
     pub(super) severity: Severity,
@@ -113,8 +113,8 @@ pub(super) struct Page {
 }
 
 impl Group {
-    pub(super) fn heard(&self) -> Heard<'_> {
-        Heard {
+    pub(super) fn heard(&self) -> SilenceSubject<'_> {
+        SilenceSubject {
             queue: self.subject.queue(),
             fingerprint: match &self.subject {
                 Subject::Failure { fingerprint, .. } => fingerprint,
@@ -128,8 +128,8 @@ impl Group {
     /// A notice of its open page. Number, service and channels are the engine's.
     pub(super) fn notice(
         &self,
-        page: &Page,
-        kind: Kind,
+        page: &Incident,
+        kind: NoticeKind,
         trigger: Trigger,
         now: Timestamp,
     ) -> Notice {
@@ -169,7 +169,7 @@ impl Group {
         }
     }
 
-    fn summary(&self, kind: Kind, trigger: Trigger, now: Timestamp) -> String {
+    fn summary(&self, kind: NoticeKind, trigger: Trigger, now: Timestamp) -> String {
         let subject = match &self.subject {
             Subject::Trouble { .. } => self.example.error.clone(),
             Subject::Overflow => {
@@ -193,14 +193,14 @@ impl Group {
         };
         if self.subject.is_trouble() {
             return match (kind, trigger) {
-                (Kind::Resolved, _) => format!("over: {subject}"),
+                (NoticeKind::Resolved, _) => format!("over: {subject}"),
                 (_, Trigger::Again) => format!("again: {subject}"),
                 _ => subject,
             };
         }
         match (kind, trigger) {
-            (Kind::Resolved, _) => format!("over: {subject}; {parked} in all"),
-            (Kind::Raised, _) => format!("now more important: {subject}; {parked}"),
+            (NoticeKind::Resolved, _) => format!("over: {subject}; {parked} in all"),
+            (NoticeKind::Raised, _) => format!("now more important: {subject}; {parked}"),
             (_, Trigger::First) => format!("new: {subject}; {parked}"),
             (_, Trigger::Again) => format!("again after it was over: {subject}; {parked} in all"),
             (_, Trigger::Rate) => format!(

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::{
     Engine, after,
-    group::{Group, Page},
-    notice::{Kind, Notice},
+    group::{Group, Incident},
+    notice::{NoticeKind, Notice},
     since,
 };
 use crate::alerts::{Severity, rule::Trigger};
@@ -60,7 +60,7 @@ impl Engine {
                 self.tell(group, &mut page, now, notices);
             } else {
                 page.raised = true;
-                let mut notice = group.notice(&page, Kind::Raised, page.trigger, now);
+                let mut notice = group.notice(&page, NoticeKind::Raised, page.trigger, now);
                 notice.channels = self.channels(group, page.severity);
                 page.told.extend(notice.channels.iter().cloned());
                 notices.push(notice);
@@ -86,7 +86,7 @@ impl Engine {
                     _ => page.growth,
                 };
                 self.decided = true;
-                let mut notice = group.notice(&page, Kind::Updated, trigger, now);
+                let mut notice = group.notice(&page, NoticeKind::Updated, trigger, now);
                 notice.channels = page.told.iter().cloned().collect();
                 notices.push(notice);
             }
@@ -106,7 +106,7 @@ impl Engine {
             return;
         }
         let id = group.subject.id();
-        let mut page = Page {
+        let mut page = Incident {
             id: format!("{}-{id}-{}", self.settings.service, now.as_millisecond()),
             trigger,
             severity: group.severity,
@@ -129,7 +129,7 @@ impl Engine {
     pub(super) fn tell(
         &mut self,
         group: &Group,
-        page: &mut Page,
+        page: &mut Incident,
         now: Timestamp,
         notices: &mut Vec<Notice>,
     ) {
@@ -139,7 +139,7 @@ impl Engine {
         page.due = None;
         page.growth = after(now, self.settings.growing_after);
         self.decided = true;
-        let mut notice = group.notice(page, Kind::Opened, page.trigger, now);
+        let mut notice = group.notice(page, NoticeKind::Opened, page.trigger, now);
         notice.channels = self.channels(group, page.severity);
         page.told = notice.channels.iter().cloned().collect();
         notices.push(notice);
@@ -154,7 +154,7 @@ impl Engine {
         self.decided = true;
         // People who were told nothing need not be told that it is over.
         if page.due.is_none() {
-            let mut notice = group.notice(&page, Kind::Resolved, page.trigger, now);
+            let mut notice = group.notice(&page, NoticeKind::Resolved, page.trigger, now);
             notice.channels = page.told.iter().cloned().collect();
             notices.push(notice);
         }

@@ -23,16 +23,16 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::group::failure_id;
-pub use self::notice::{Kind, Notice};
+pub use self::notice::{NoticeKind, Notice};
 pub(super) use self::settings::{Settings, Triggers};
 use self::{
     group::{Group, Subject},
-    rate::Rate,
-    state::{FORM, Pending, Replica, State},
+    rate::MinuteRate,
+    state::{FORM, PendingNotice, ReplicaReport, State},
 };
 use super::{
     Counts, GroupView, Severity, Silence,
-    report::{Ailment, Death, Entry, Example, Report, Request},
+    report::{QueueProblem, ParkedMessage, ReportEntry, ParkedExample, Report, OperatorRequest},
     rule::Trigger,
 };
 use crate::TroubleState;
@@ -159,7 +159,7 @@ impl Engine {
                 self.state.outbox.remove(0);
                 self.state.tally.unsent += 1;
             }
-            self.state.outbox.push(Pending {
+            self.state.outbox.push(PendingNotice {
                 notice: notice.clone(),
                 channels: notice.channels.clone(),
             });
@@ -214,18 +214,18 @@ impl Engine {
             }
         }
         let sequence = report.sequence;
-        let replica = Replica { sequence, at: now };
+        let replica = ReplicaReport { sequence, at: now };
         self.state.replicas.insert(report.replica, replica);
         for entry in report.entries {
             match entry {
-                Entry::Died(death) => self.died(death, now, notices),
-                Entry::Troubled(ailment) => self.troubled(ailment, now, notices),
-                Entry::Asked(request) => self.asked(request, now, notices),
+                ReportEntry::Died(death) => self.died(death, now, notices),
+                ReportEntry::Troubled(ailment) => self.troubled(ailment, now, notices),
+                ReportEntry::Asked(request) => self.asked(request, now, notices),
             }
         }
     }
 
-    fn died(&mut self, death: Death, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn died(&mut self, death: ParkedMessage, now: Timestamp, notices: &mut Vec<Notice>) {
         let oldest = before(now, OLDEST);
         let at = match (oldest..=now).contains(&death.at) {
             true => death.at,
@@ -253,7 +253,7 @@ impl Engine {
         self.state.groups.insert(id, group);
     }
 
-    fn troubled(&mut self, ailment: Ailment, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn troubled(&mut self, ailment: QueueProblem, now: Timestamp, notices: &mut Vec<Notice>) {
         let subject = Subject::Trouble {
             vhost: ailment.vhost,
             queue: ailment.queue,
@@ -286,10 +286,10 @@ impl Engine {
         group.last = now;
         group.rule = ailment.rule;
         group.severity = ailment.severity;
-        group.example = Example {
+        group.example = ParkedExample {
             reason: ailment.kind,
             error: ailment.text,
-            ..Example::default()
+            ..ParkedExample::default()
         };
         let triggers = self.triggers(&group.rule);
         match &mut group.page {
@@ -308,18 +308,18 @@ impl Engine {
         self.state.groups.insert(id, group);
     }
 
-    fn asked(&mut self, request: Request, now: Timestamp, notices: &mut Vec<Notice>) {
+    fn asked(&mut self, request: OperatorRequest, now: Timestamp, notices: &mut Vec<Notice>) {
         self.decided = true;
         match request {
-            Request::Silence(silence) => {
+            OperatorRequest::Silence(silence) => {
                 let silences = &mut self.state.silences;
                 silences.retain(|known| known.id != silence.id && known.until > now);
                 if silences.len() < SILENCES {
                     silences.push(silence);
                 }
             }
-            Request::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
-            Request::Resolve(id) => self.resolve_by_id(id, now, notices),
+            OperatorRequest::Lift(id) => self.state.silences.retain(|silence| silence.id != id),
+            OperatorRequest::Resolve(id) => self.resolve_by_id(id, now, notices),
         }
     }
 
@@ -442,8 +442,8 @@ impl Engine {
             last: now,
             streak: now,
             count: 0,
-            rate: Rate::default(),
-            example: Example::default(),
+            rate: MinuteRate::default(),
+            example: ParkedExample::default(),
             page: None,
             over: None,
         };

@@ -10,7 +10,7 @@ use crate::alerts::{Severity, rule::Trigger};
 /// What a notice says of its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NoticeKind {
     /// There is a new page.
     Opened,
     /// It is more important than was said.
@@ -21,7 +21,7 @@ pub enum Kind {
     Resolved,
 }
 
-impl Kind {
+impl NoticeKind {
     /// The word in payloads.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -45,7 +45,7 @@ pub struct Notice {
     /// The group: equal for equal failures of a queue, also after a fix.
     pub group: String,
     /// What is said.
-    pub kind: Kind,
+    pub kind: NoticeKind,
     /// Why now; of a page that is over what opened it.
     pub trigger: Trigger,
     /// How important it is.

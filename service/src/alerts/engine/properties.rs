@@ -50,7 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn input(step: &Step, number: usize, now: Timestamp) -> Input {
     let entry = match step {
         Step::Died(rule, print) => death(RULES[*rule], PRINTS[*print], now),
-        Step::Troubled(state) => Entry::Troubled(Ailment {
+        Step::Troubled(state) => ReportEntry::Troubled(QueueProblem {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
             kind: "no_consumer".to_owned(),
@@ -59,19 +59,19 @@ fn input(step: &Step, number: usize, now: Timestamp) -> Input {
             rule: "morning".to_owned(),
             severity: Severity::Morning,
         }),
-        Step::Silence(seconds) => Entry::Asked(Request::Silence(Silence {
+        Step::Silence(seconds) => ReportEntry::Asked(OperatorRequest::Silence(Silence {
             id: "s".to_owned(),
             queue: Some("*".to_owned()),
             until: after(now, Duration::from_secs(*seconds)),
             ..Silence::default()
         })),
-        Step::Lift => Entry::Asked(Request::Lift("s".to_owned())),
+        Step::Lift => ReportEntry::Asked(OperatorRequest::Lift("s".to_owned())),
         Step::Resolve(print) => {
             let subject = Subject::Failure {
                 queue: "orders".to_owned(),
                 fingerprint: PRINTS[*print].to_owned(),
             };
-            Entry::Asked(Request::Resolve(subject.id()))
+            ReportEntry::Asked(OperatorRequest::Resolve(subject.id()))
         }
         Step::NothingParked => return Input::NothingParked(["orders".to_owned()].into()),
         Step::Tick | Step::Time(_) => return Input::Tick,
@@ -110,12 +110,12 @@ proptest! {
                 prop_assert!(!notice.channels.is_empty());
                 let known = open.get(&notice.group);
                 match notice.kind {
-                    Kind::Opened => {
+                    NoticeKind::Opened => {
                         prop_assert_eq!(known, None);
                         open.insert(notice.group.clone(), notice.page.clone());
                     }
-                    Kind::Raised | Kind::Updated => prop_assert_eq!(known, Some(&notice.page)),
-                    Kind::Resolved => {
+                    NoticeKind::Raised | NoticeKind::Updated => prop_assert_eq!(known, Some(&notice.page)),
+                    NoticeKind::Resolved => {
                         prop_assert_eq!(known, Some(&notice.page));
                         open.remove(&notice.group);
                     }
@@ -137,7 +137,7 @@ proptest! {
             notices.extend(engine.on(parked, now));
             for notice in notices {
                 match notice.kind {
-                    Kind::Opened => { open.insert(notice.group, notice.page); }
+                    NoticeKind::Opened => { open.insert(notice.group, notice.page); }
                     _ => { open.remove(&notice.group); }
                 }
             }

@@ -22,21 +22,21 @@ pub(in crate::alerts) struct State {
     pub(super) numbers: u64,
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) silences: Vec<Silence>,
-    pub(super) replicas: BTreeMap<String, Replica>,
-    pub(super) outbox: Vec<Pending>,
-    pub(super) tally: Tally,
+    pub(super) replicas: BTreeMap<String, ReplicaReport>,
+    pub(super) outbox: Vec<PendingNotice>,
+    pub(super) tally: Totals,
 }
 
 /// The last report of a replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Replica {
+pub(super) struct ReplicaReport {
     pub(super) sequence: u64,
     pub(super) at: Timestamp,
 }
 
 /// A notice, and the channels that it has not reached yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Pending {
+pub(super) struct PendingNotice {
     pub(super) notice: Notice,
     pub(super) channels: Vec<String>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Pending {
 /// Numbers since the state began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Tally {
+pub(super) struct Totals {
     /// Failures by severity.
     pub(super) failures: BTreeMap<String, u64>,
     pub(super) pages: u64,
@@ -71,7 +71,7 @@ impl State {
             silences: Vec::new(),
             replicas: BTreeMap::new(),
             outbox: Vec::new(),
-            tally: Tally::default(),
+            tally: Totals::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl State {
                         *field = sanitize::cut(field, SHORT);
                     }
                 }
-                for Pending { notice, .. } in outbox.iter_mut() {
+                for PendingNotice { notice, .. } in outbox.iter_mut() {
                     for field in [
                         &mut notice.summary,
                         &mut notice.error,

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Management, QueueKind};
 
-use crate::queue_watch::{Sight, Snapshot};
+use crate::queue_watch::{QueueView, Snapshot};
 
 /// Exchanges that are asked for their bindings, one request each. Of more it is not known what is bound.
 const MOST_EXCHANGES: usize = 200;
 
-/// Lists all queues. Where it is not known who consumes, [`Sight::consumers`] is [`None`].
+/// Lists all queues. Where it is not known who consumes, [`QueueView::consumers`] is [`None`].
 pub(in crate::queue_watch) async fn list(
     management: &Management,
     vhost: &str,
@@ -22,7 +22,7 @@ pub(in crate::queue_watch) async fn list(
         let count = consumers
             .as_ref()
             .map(|consumers| consumers.get(&name).copied().unwrap_or(0));
-        let sight = Sight {
+        let sight = QueueView {
             ready: queue.totals.ready,
             unacknowledged: queue.totals.unacknowledged,
             consumers: count,

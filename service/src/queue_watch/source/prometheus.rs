@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use reqwest::{Client, Url, redirect::Policy};
 
 use crate::{
-    queue_watch::{Sight, Snapshot},
+    queue_watch::{QueueView, Snapshot},
     tls::tls,
 };
 
@@ -141,13 +141,13 @@ struct Counts {
 }
 
 impl Counts {
-    fn sight(self) -> Sight {
+    fn sight(self) -> QueueView {
         // Of what is dead-lettered at least once and cannot arrive, only the sum knows.
         let ready = match (self.ready, self.all) {
             (Some(ready), Some(all)) => Some(ready.max(all.saturating_sub(self.held.unwrap_or(0)))),
             (ready, _) => ready,
         };
-        Sight {
+        QueueView {
             ready,
             unacknowledged: self.held,
             consumers: self.consumers,
@@ -270,12 +270,12 @@ rabbitmq_detailed_queue_messages_ready{vhost="other",queue="x"} 2
         assert!(queues.is_empty());
         assert_eq!(
             sight,
-            Sight {
+            QueueView {
                 ready: Some(2),
                 unacknowledged: Some(1),
                 consumers: Some(1),
                 acknowledged: Some(9),
-                ..Sight::default()
+                ..QueueView::default()
             }
         );
         let new = r#"

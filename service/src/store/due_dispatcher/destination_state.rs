@@ -4,29 +4,29 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::scheduling::{self, Load, Span, Stance, Standing};
-use crate::store::{Hold, Line};
+use super::scheduling::{self, Load, LimitScope, ClaimState, ScopeState};
+use crate::store::{Exclusion, Destination};
 
 #[derive(Default)]
-pub(super) struct Lines {
-    lines: HashMap<Line, State>,
+pub(super) struct DestinationStates {
+    lines: HashMap<Destination, DestinationState>,
     /// Each with the messages of all its lanes. They may all lead to one queue, and then have no more places than that queue would have.
-    exchanges: HashMap<String, Sum>,
+    exchanges: HashMap<String, InFlightTotal>,
 }
 
-struct State {
+struct DestinationState {
     failures: u32,
     held_until: Instant,
-    sum: Sum,
+    sum: InFlightTotal,
 }
 
 /// What is in hand, and when one of it was done last.
-struct Sum {
+struct InFlightTotal {
     in_hand: Load,
     moved: Instant,
 }
 
-impl Sum {
+impl InFlightTotal {
     fn begun(now: Instant) -> Self {
         Self {
             in_hand: Load::default(),
@@ -59,20 +59,20 @@ impl Sum {
     }
 }
 
-impl State {
+impl DestinationState {
     fn begun(now: Instant) -> Self {
         Self {
             failures: 0,
             held_until: now,
-            sum: Sum::begun(now),
+            sum: InFlightTotal::begun(now),
         }
     }
 
-    fn stance(&self, line: &Line, left: Load, now: Instant) -> Stance {
-        scheduling::stance(Standing {
+    fn stance(&self, line: &Destination, left: Load, now: Instant) -> ClaimState {
+        scheduling::stance(ScopeState {
             span: match line.exchange() {
-                Some(_) => Span::Lane,
-                None => Span::Target,
+                Some(_) => LimitScope::Lane,
+                None => LimitScope::Target,
             },
             in_hand: self.sum.in_hand,
             left,
@@ -83,20 +83,20 @@ impl State {
     }
 }
 
-impl Lines {
+impl DestinationStates {
     /// One more of its messages is in hand, with a body of so many bytes.
-    pub(super) fn begin(&mut self, line: Line, bytes: usize, now: Instant) {
+    pub(super) fn begin(&mut self, line: Destination, bytes: usize, now: Instant) {
         if let Some(exchange) = line.exchange() {
             let sum = self.exchanges.entry(exchange.to_owned());
-            sum.or_insert_with(|| Sum::begun(now)).begin(bytes, now);
+            sum.or_insert_with(|| InFlightTotal::begun(now)).begin(bytes, now);
         }
         let state = self.lines.entry(line);
-        let state = state.or_insert_with(|| State::begun(now));
+        let state = state.or_insert_with(|| DestinationState::begun(now));
         state.sum.begin(bytes, now);
     }
 
     /// One of its messages is done with: published, given up, or left for a reason that is not the line's.
-    pub(super) fn end(&mut self, line: &Line, bytes: usize, succeeded: bool, now: Instant) {
+    pub(super) fn end(&mut self, line: &Destination, bytes: usize, succeeded: bool, now: Instant) {
         if let Some(exchange) = line.exchange()
             && let Some(sum) = self.exchanges.get_mut(exchange)
         {
@@ -118,10 +118,10 @@ impl Lines {
     }
 
     /// One of its messages has failed. Returns how long the line is held; those that were in hand together count once.
-    pub(super) fn fail(&mut self, line: &Line, bytes: usize, now: Instant) -> Duration {
+    pub(super) fn fail(&mut self, line: &Destination, bytes: usize, now: Instant) -> Duration {
         self.end(line, bytes, false, now);
         let state = self.lines.entry(line.clone());
-        let state = state.or_insert_with(|| State::begun(now));
+        let state = state.or_insert_with(|| DestinationState::begun(now));
         if state.held_until <= now {
             state.failures = state.failures.saturating_add(1);
             state.held_until = now + scheduling::pause(state.failures);
@@ -130,24 +130,24 @@ impl Lines {
     }
 
     /// What not to claim while there is room for so much. Forgets lines that failed long ago and have nothing due since.
-    pub(super) fn holds(&mut self, left: Load, now: Instant) -> Vec<Hold> {
+    pub(super) fn holds(&mut self, left: Load, now: Instant) -> Vec<Exclusion> {
         self.lines.retain(|_, state| {
             !state.sum.is_done() || now.saturating_duration_since(state.held_until) < FORGOTTEN
         });
         let full = self.exchanges.iter().flat_map(|(exchange, sum)| {
-            let stance = scheduling::stance(Standing {
+            let stance = scheduling::stance(ScopeState {
                 in_hand: sum.in_hand,
                 left,
                 quiet_for: sum.quiet_for(now),
-                ..Standing::default()
+                ..ScopeState::default()
             });
-            let lanes = (stance != Stance::Open).then(|| Line::lanes(exchange));
+            let lanes = (stance != ClaimState::Open).then(|| Destination::lanes(exchange));
             lanes.into_iter().flatten().map(move |lane| (lane, stance))
         });
-        let mut stances: HashMap<Line, Stance> = full.collect();
+        let mut stances: HashMap<Destination, ClaimState> = full.collect();
         for (line, state) in &self.lines {
             match state.stance(line, left, now) {
-                Stance::Open => {}
+                ClaimState::Open => {}
                 stance => {
                     // Of a lane its own trouble is known better than that of its exchange.
                     stances.insert(line.clone(), stance);
@@ -156,11 +156,11 @@ impl Lines {
         }
         let holds = stances.into_iter().filter_map(|(line, stance)| {
             let pause = match stance {
-                Stance::Open => return None,
-                Stance::Pass => None,
-                Stance::Hold(pause) => Some(pause),
+                ClaimState::Open => return None,
+                ClaimState::Pass => None,
+                ClaimState::Hold(pause) => Some(pause),
             };
-            Some(Hold { line, pause })
+            Some(Exclusion { line, pause })
         });
         holds.collect()
     }
@@ -177,13 +177,13 @@ mod tests {
         scheduling::left(Load::default())
     }
 
-    fn line() -> Line {
-        Line::Queue("orders".to_owned())
+    fn line() -> Destination {
+        Destination::Queue("orders".to_owned())
     }
 
     #[test]
     fn failures_that_were_in_hand_together_count_once() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
         for _ in 0..10 {
             lines.begin(line(), 0, now);
         }
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn one_success_ends_the_doubt_and_another_line_has_none() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
-        let other = Line::Queue("other".to_owned());
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
+        let other = Destination::Queue("other".to_owned());
         lines.begin(line(), 0, now);
         lines.fail(&line(), 0, now);
         lines.begin(other.clone(), 0, now);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_line_without_any_confirm_is_held_and_one_that_moves_is_passed() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
         for _ in 0..600 {
             lines.begin(line(), 0, now);
         }
@@ -227,15 +227,15 @@ mod tests {
 
     #[test]
     fn an_exchange_that_never_answers_takes_no_more_places_than_a_queue() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
-        let in_hand = |lines: &Lines| {
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
+        let in_hand = |lines: &DestinationStates| {
             lines
                 .exchanges
                 .get("shop")
                 .map_or(0, |sum| sum.in_hand.messages)
         };
-        let of = |number: usize| Line::of("shop", &format!("order.{number}"));
-        let is_held = |lines: &mut Lines, line: &Line, now| {
+        let of = |number: usize| Destination::of("shop", &format!("order.{number}"));
+        let is_held = |lines: &mut DestinationStates, line: &Destination, now| {
             let holds = lines.holds(all(), now);
             holds.into_iter().find(|hold| hold.line == *line)
         };
@@ -254,7 +254,7 @@ mod tests {
         let held = is_held(&mut lines, &other, later).unwrap();
         assert!(held.pause.is_some());
         assert!(is_held(&mut lines, &line(), later).is_none());
-        assert!(is_held(&mut lines, &Line::of("bank", "order.1"), later).is_none());
+        assert!(is_held(&mut lines, &Destination::of("bank", "order.1"), later).is_none());
         for line in &begun {
             lines.end(line, 0, true, later);
         }
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn one_lane_that_never_answers_leaves_room_for_the_others_of_its_exchange() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
-        let (stuck, fine) = (Line::of("shop", "a"), Line::of("shop", "b"));
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
+        let (stuck, fine) = (Destination::of("shop", "a"), Destination::of("shop", "b"));
         assert_ne!(stuck, fine);
         for _ in 0..256 {
             lines.begin(stuck.clone(), 0, now);
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn trouble_is_forgotten_in_the_end() {
-        let (mut lines, now) = (Lines::default(), Instant::now());
+        let (mut lines, now) = (DestinationStates::default(), Instant::now());
         lines.begin(line(), 0, now);
         lines.fail(&line(), 0, now);
         lines.holds(all(), now + FORGOTTEN * 2);

@@ -10,11 +10,11 @@ use tracing::{debug, error, warn};
 
 use super::{
     AWAY,
-    destination_state::Lines,
-    figures::{Figures, add},
-    scheduling::{self, Load, Sleep},
+    destination_state::DestinationStates,
+    metrics::{DispatcherMetrics, add},
+    scheduling::{self, Load, ClaimWait},
 };
-use crate::store::{Due, Id, Lease, Line, Outlet, Refusal, Result, Store, Wish};
+use crate::store::{DueMessage, Id, Lease, Destination, Sink, PublishRefused, Result, Store, ClaimRequest};
 
 /// How long a message stays that this program cannot read; another replica may be of the version that can.
 const UNREADABLE: Duration = Duration::from_secs(60);
@@ -22,15 +22,15 @@ const UNREADABLE: Duration = Duration::from_secs(60);
 /// Leases that one call names.
 const MANY: usize = 500;
 
-pub(super) struct Desk<S, O> {
+pub(super) struct InFlight<S, O> {
     store: Arc<S>,
     outlet: Arc<O>,
     lease: Duration,
-    figures: Arc<Figures>,
-    tasks: JoinSet<Outcome>,
-    flights: HashMap<TaskId, Flight>,
+    figures: Arc<DispatcherMetrics>,
+    tasks: JoinSet<PublishOutcome>,
+    flights: HashMap<TaskId, InFlightMessage>,
     bytes: usize,
-    lines: Lines,
+    lines: DestinationStates,
     /// Published, and to be deleted. If that takes longer than the lease, they are claimed again, and not published again.
     done: HashMap<Id, Lease>,
     back: Vec<(Lease, Duration)>,
@@ -39,22 +39,22 @@ pub(super) struct Desk<S, O> {
 }
 
 /// A message in hand.
-struct Flight {
+struct InFlightMessage {
     lease: Lease,
-    line: Line,
+    line: Destination,
     bytes: usize,
     /// When its lease was begun or tried to be extended last.
     since: Instant,
 }
 
-enum Outcome {
+enum PublishOutcome {
     Published,
     GivenUp,
-    Refused(Refusal),
+    Refused(PublishRefused),
 }
 
-impl<S: Store, O: Outlet> Desk<S, O> {
-    pub(super) fn new(store: Arc<S>, outlet: Arc<O>, figures: Arc<Figures>) -> Self {
+impl<S: Store, O: Sink> InFlight<S, O> {
+    pub(super) fn new(store: Arc<S>, outlet: Arc<O>, figures: Arc<DispatcherMetrics>) -> Self {
         Self {
             lease: store.lease(),
             store,
@@ -63,7 +63,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             tasks: JoinSet::new(),
             flights: HashMap::new(),
             bytes: 0,
-            lines: Lines::default(),
+            lines: DestinationStates::default(),
             done: HashMap::new(),
             back: Vec::new(),
             broker_away_until: Instant::now(),
@@ -80,12 +80,12 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         self.extend().await
     }
 
-    fn note(&mut self, ended: std::result::Result<(TaskId, Outcome), JoinError>) {
+    fn note(&mut self, ended: std::result::Result<(TaskId, PublishOutcome), JoinError>) {
         let (task, outcome) = match ended {
             Ok(ended) => ended,
             Err(why) => {
                 error!(%why, "publishing a message has panicked");
-                (why.id(), Outcome::Refused(Refusal::Line(String::new())))
+                (why.id(), PublishOutcome::Refused(PublishRefused::Line(String::new())))
             }
         };
         let Some(flight) = self.flights.remove(&task) else {
@@ -95,8 +95,8 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         let now = Instant::now();
         let figures = &self.figures;
         match outcome {
-            Outcome::Published | Outcome::GivenUp => {
-                let published = matches!(outcome, Outcome::Published);
+            PublishOutcome::Published | PublishOutcome::GivenUp => {
+                let published = matches!(outcome, PublishOutcome::Published);
                 add(
                     if published {
                         &figures.published
@@ -108,7 +108,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                 self.lines.end(&flight.line, flight.bytes, true, now);
                 self.done.insert(flight.lease.id.clone(), flight.lease);
             }
-            Outcome::Refused(Refusal::Broker(why)) => {
+            PublishOutcome::Refused(PublishRefused::Broker(why)) => {
                 add(&figures.refused, 1);
                 if self.broker_away_until <= now {
                     warn!(why, "the broker takes nothing");
@@ -117,7 +117,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
                 self.lines.end(&flight.line, flight.bytes, false, now);
                 self.back.push((flight.lease, Duration::ZERO));
             }
-            Outcome::Refused(Refusal::Line(why) | Refusal::Hopeless(why)) => {
+            PublishOutcome::Refused(PublishRefused::Line(why) | PublishRefused::Hopeless(why)) => {
                 add(&figures.refused, 1);
                 let pause = self.lines.fail(&flight.line, flight.bytes, now);
                 debug!(why, line = ?flight.line, ?pause, "a message was not taken");
@@ -186,23 +186,23 @@ impl<S: Store, O: Outlet> Desk<S, O> {
     }
 
     /// Claims what there is room for, and says what to wait for then.
-    pub(super) async fn claim(&mut self) -> Result<Sleep> {
+    pub(super) async fn claim(&mut self) -> Result<ClaimWait> {
         let now = Instant::now();
         if now < self.broker_away_until {
-            return Ok(Sleep::UntilDone(self.broker_away_until - now));
+            return Ok(ClaimWait::UntilDone(self.broker_away_until - now));
         }
         let left = scheduling::left(Load {
             messages: self.flights.len(),
             bytes: self.bytes,
         });
         let Some((limit, bytes)) = scheduling::room(left) else {
-            return Ok(Sleep::UntilDone(AWAY));
+            return Ok(ClaimWait::UntilDone(AWAY));
         };
         let holds = self.lines.holds(left, now);
         let passed = holds.iter().any(|hold| hold.pause.is_none());
         let claim = self
             .store
-            .claim(&Wish {
+            .claim(&ClaimRequest {
                 limit,
                 bytes,
                 holds,
@@ -220,7 +220,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         Ok(scheduling::sleep(claimed, claim.next, passed))
     }
 
-    fn begin(&mut self, due: Due, claimed: Instant) {
+    fn begin(&mut self, due: DueMessage, claimed: Instant) {
         if due.again {
             add(&self.figures.again, 1);
         }
@@ -230,7 +230,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
             return;
         }
         // Its lease ran out while the store was away, and it is being published yet.
-        let ours = |flight: &&mut Flight| flight.lease.id == due.lease.id;
+        let ours = |flight: &&mut InFlightMessage| flight.lease.id == due.lease.id;
         if due.again
             && let Some(flight) = self.flights.values_mut().find(ours)
         {
@@ -240,7 +240,7 @@ impl<S: Store, O: Outlet> Desk<S, O> {
         }
         let line = due.message.line();
         let bytes = due.message.draft().body.len();
-        let flight = Flight {
+        let flight = InFlightMessage {
             lease: due.lease.clone(),
             line: line.clone(),
             bytes,
@@ -257,8 +257,8 @@ impl<S: Store, O: Outlet> Desk<S, O> {
     }
 
     /// Sleeps; less if something in hand is done, and not so long that a lease would run out.
-    pub(super) async fn rest(&mut self, rest: Sleep, away: bool) {
-        let (Sleep::For(time) | Sleep::UntilDone(time)) = rest else {
+    pub(super) async fn rest(&mut self, rest: ClaimWait, away: bool) {
+        let (ClaimWait::For(time) | ClaimWait::UntilDone(time)) = rest else {
             return;
         };
         let store = Arc::clone(&self.store);
@@ -298,13 +298,13 @@ impl<S: Store, O: Outlet> Desk<S, O> {
     }
 }
 
-async fn bring<O: Outlet>(outlet: &O, due: &Due) -> Outcome {
+async fn bring<O: Sink>(outlet: &O, due: &DueMessage) -> PublishOutcome {
     match outlet.publish(due).await {
-        Ok(()) => Outcome::Published,
-        Err(Refusal::Hopeless(why)) => match outlet.give_up(due, &why).await {
-            Ok(()) => Outcome::GivenUp,
-            Err(refusal) => Outcome::Refused(refusal),
+        Ok(()) => PublishOutcome::Published,
+        Err(PublishRefused::Hopeless(why)) => match outlet.give_up(due, &why).await {
+            Ok(()) => PublishOutcome::GivenUp,
+            Err(refusal) => PublishOutcome::Refused(refusal),
         },
-        Err(refusal) => Outcome::Refused(refusal),
+        Err(refusal) => PublishOutcome::Refused(refusal),
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn left(in_hand: Load) -> Load {
 
 /// What messages in hand are counted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Span {
+pub(super) enum LimitScope {
     /// A queue, or a whole exchange.
     #[default]
     Target,
@@ -65,8 +65,8 @@ pub(super) enum Span {
 
 /// How it stands with a line, or with all lanes of an exchange together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
-    pub(super) span: Span,
+pub(super) struct ScopeState {
+    pub(super) span: LimitScope,
     pub(super) in_hand: Load,
     /// What there is room for, whatever its line.
     pub(super) left: Load,
@@ -80,7 +80,7 @@ pub(super) struct Standing {
 
 /// Whether to claim messages of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stance {
+pub(super) enum ClaimState {
     /// Claim them.
     Open,
     /// Leave them where they are; there will be room soon.
@@ -89,24 +89,24 @@ pub(super) enum Stance {
     Hold(Duration),
 }
 
-pub(super) fn stance(line: Standing) -> Stance {
+pub(super) fn stance(line: ScopeState) -> ClaimState {
     let most = match line.span {
         _ if line.failures > 0 => OF_A_LINE_IN_DOUBT,
-        Span::Target => OF_A_TARGET,
-        Span::Lane => OF_A_LANE,
+        LimitScope::Target => OF_A_TARGET,
+        LimitScope::Lane => OF_A_LANE,
     };
     // Of all that is in hand it has no more than there is room for yet: several that never answer leave some, too. One message always may.
     let has_room = line.in_hand.messages < most.min(line.left.messages)
         && line.in_hand.bytes < line.left.bytes
         || line.in_hand.messages == 0;
     if !line.held_for.is_zero() {
-        Stance::Hold(line.held_for)
+        ClaimState::Hold(line.held_for)
     } else if has_room {
-        Stance::Open
+        ClaimState::Open
     } else if line.quiet_for >= STUCK || line.failures > 0 {
-        Stance::Hold(FIRST_PAUSE)
+        ClaimState::Hold(FIRST_PAUSE)
     } else {
-        Stance::Pass
+        ClaimState::Pass
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn room(left: Load) -> Option<(usize, usize)> {
 
 /// What to wait for before the next claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sleep {
+pub(super) enum ClaimWait {
     /// Nothing.
     Not,
     /// So long, or something that was kept in a hurry.
@@ -129,21 +129,21 @@ pub(super) enum Sleep {
 }
 
 /// After a claim.
-pub(super) fn sleep(claimed: usize, next: Option<Duration>, passed: bool) -> Sleep {
+pub(super) fn sleep(claimed: usize, next: Option<Duration>, passed: bool) -> ClaimWait {
     match next {
-        Some(next) if next.is_zero() && claimed > 0 => Sleep::Not,
+        Some(next) if next.is_zero() && claimed > 0 => ClaimWait::Not,
         // All that was looked at waits for a line that is busy.
-        Some(next) if next.is_zero() && passed => Sleep::UntilDone(LEAST * 4),
-        _ if passed => Sleep::UntilDone(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
-        next => Sleep::For(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+        Some(next) if next.is_zero() && passed => ClaimWait::UntilDone(LEAST * 4),
+        _ if passed => ClaimWait::UntilDone(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
+        next => ClaimWait::For(next.unwrap_or(IDLE).clamp(LEAST, IDLE)),
     }
 }
 
 /// How long to go on waiting once a message is done: until there is room again somebody waits for that, otherwise nobody does.
-pub(super) fn together(sleep: Sleep) -> Duration {
+pub(super) fn together(sleep: ClaimWait) -> Duration {
     match sleep {
-        Sleep::UntilDone(_) => LEAST,
-        Sleep::Not | Sleep::For(_) => LEAST * 4,
+        ClaimWait::UntilDone(_) => LEAST,
+        ClaimWait::Not | ClaimWait::For(_) => LEAST * 4,
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
             claimed in 0usize..300, next in prop::option::of(any_duration()), passed: bool,
         ) {
             match sleep(claimed, next, passed) {
-                Sleep::Not => prop_assert!(claimed > 0 && next == Some(Duration::ZERO)),
-                Sleep::For(time) | Sleep::UntilDone(time) => {
+                ClaimWait::Not => prop_assert!(claimed > 0 && next == Some(Duration::ZERO)),
+                ClaimWait::For(time) | ClaimWait::UntilDone(time) => {
                     prop_assert!(time >= LEAST && time <= IDLE);
                     if let Some(next) = next {
                         prop_assert!(time <= next.max(LEAST * 4));
@@ -187,16 +187,16 @@ mod tests {
         fn a_line_that_is_held_or_full_is_not_claimed(
             is_lane: bool, in_hand in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
         ) {
-            let span = if is_lane { Span::Lane } else { Span::Target };
+            let span = if is_lane { LimitScope::Lane } else { LimitScope::Target };
             let left = left(Load {
                 messages: in_hand.messages + others.messages,
                 bytes: in_hand.bytes + others.bytes,
             });
-            match stance(Standing { span, in_hand, left, failures, held_for, quiet_for }) {
-                Stance::Open => prop_assert!(held_for.is_zero() && in_hand.messages < OF_A_TARGET),
+            match stance(ScopeState { span, in_hand, left, failures, held_for, quiet_for }) {
+                ClaimState::Open => prop_assert!(held_for.is_zero() && in_hand.messages < OF_A_TARGET),
                 // Those that are passed over are in the way of others, so only while they move.
-                Stance::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
-                Stance::Hold(pause) => prop_assert!(!pause.is_zero()),
+                ClaimState::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
+                ClaimState::Hold(pause) => prop_assert!(!pause.is_zero()),
             }
         }
 

@@ -15,16 +15,16 @@ use retryrmq::terminal_escape;
 use super::{
     super::{
         Page,
-        jobs::{Job, Outcome, Progress, Work, marks},
+        jobs::{Job, MessageOutcome, Progress, JobKind, marks},
         notes_cache::sentence,
-        relative_time::Moment,
-        request::{Frame, Visit},
+        relative_time::RelativeTime,
+        request::{Layout, WebRequest},
     },
     Row,
 };
 use crate::{
     alerts::Silence,
-    history::{Deed, Event},
+    history::{HistoryAction, Event},
 };
 
 /// Messages that a confirmation names one by one.
@@ -37,9 +37,9 @@ const RESULTS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
 /// A form: `mark` may come several times.
-type Pairs = Vec<(String, String)>;
+type FormFields = Vec<(String, String)>;
 
-fn first<'p>(pairs: &'p Pairs, name: &str) -> &'p str {
+fn first<'p>(pairs: &'p FormFields, name: &str) -> &'p str {
     let mut values = pairs.iter().filter(|(of, _)| of == name);
     values.next().map_or("", |(_, value)| value.as_str())
 }
@@ -47,7 +47,7 @@ fn first<'p>(pairs: &'p Pairs, name: &str) -> &'p str {
 #[derive(Template)]
 #[template(path = "confirm.html")]
 struct Confirm {
-    frame: Frame,
+    frame: Layout,
     work: &'static str,
     queue: String,
     fingerprint: String,
@@ -65,8 +65,8 @@ struct Confirm {
 /// What would be done, and to which messages.
 pub(in super::super) async fn confirm(
     State(page): State<Page>,
-    visit: Visit,
-    Form(pairs): Form<Pairs>,
+    visit: WebRequest,
+    Form(pairs): Form<FormFields>,
 ) -> Response {
     let work = match read(&pairs, visit.person.name.as_str(), true) {
         Ok(work) => work,
@@ -78,11 +78,11 @@ pub(in super::super) async fn confirm(
     let (queue, fingerprint) = (first(&pairs, "queue"), first(&pairs, "fingerprint"));
     let (index, now) = (page.history.index(), Timestamp::now());
     let known = match &work {
-        Work::Replay(_) | Work::Drop(_) => {
+        JobKind::Replay(_) | JobKind::Drop(_) => {
             let print = Some(fingerprint).filter(|print| !print.is_empty());
             index.deaths(queue, print)
         }
-        Work::Cancel(_) => {
+        JobKind::Cancel(_) => {
             let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
             waits.filter(|wait| wait.queue == queue).collect()
         }
@@ -90,7 +90,7 @@ pub(in super::super) async fn confirm(
     };
     // Those that were ticked, or the whole group.
     let ticked = match &work {
-        Work::Replay(marks) | Work::Drop(marks) | Work::Cancel(marks) => marks.clone(),
+        JobKind::Replay(marks) | JobKind::Drop(marks) | JobKind::Cancel(marks) => marks.clone(),
         _ => Vec::new(),
     };
     let mut meant = ticked;
@@ -100,8 +100,8 @@ pub(in super::super) async fn confirm(
             .filter_map(|event| event.mark.clone())
             .collect();
     }
-    let is_of_messages = matches!(work, Work::Replay(_) | Work::Drop(_) | Work::Cancel(_));
-    if !is_of_messages && !matches!(work, Work::Silence(_)) {
+    let is_of_messages = matches!(work, JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_));
+    if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
         return visit.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
     }
     if is_of_messages && meant.is_empty() {
@@ -133,15 +133,15 @@ pub(in super::super) async fn confirm(
     })
 }
 
-fn is_count_typed(work: &Work, count: usize) -> bool {
-    matches!(work, Work::Drop(_)) && count > TYPED_ABOVE
+fn is_count_typed(work: &JobKind, count: usize) -> bool {
+    matches!(work, JobKind::Drop(_)) && count > TYPED_ABOVE
 }
 
 /// Begins what was confirmed.
 pub(in super::super) async fn begin(
     State(page): State<Page>,
-    visit: Visit,
-    Form(pairs): Form<Pairs>,
+    visit: WebRequest,
+    Form(pairs): Form<FormFields>,
 ) -> Response {
     let work = match read(&pairs, visit.person.name.as_str(), false) {
         Ok(work) => work,
@@ -150,7 +150,7 @@ pub(in super::super) async fn begin(
     if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
-    if let Work::Drop(marks) = &work
+    if let JobKind::Drop(marks) = &work
         && is_count_typed(&work, marks.len())
         && first(&pairs, "count").trim() != marks.len().to_string()
     {
@@ -175,7 +175,7 @@ pub(in super::super) async fn begin(
 }
 
 /// What a form asks for.
-fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
+fn read(pairs: &FormFields, author: &str, is_first: bool) -> Result<JobKind, String> {
     let queue = first(pairs, "queue");
     if queue.is_empty() || queue.len() > 255 {
         return Err("The form names no queue.".to_owned());
@@ -185,28 +185,28 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
         .filter(|(name, _)| name == "mark" || name == "marks");
     let all: Vec<&str> = all.map(|(_, value)| value.as_str()).collect();
     let marks = marks(&all.join(","));
-    let named = |make: fn(Vec<String>) -> Work| match (marks.is_empty(), is_first) {
+    let named = |make: fn(Vec<String>) -> JobKind| match (marks.is_empty(), is_first) {
         (true, false) => Err("No message was chosen.".to_owned()),
         _ => Ok(make(marks.clone())),
     };
     match first(pairs, "work") {
-        "replay" => named(Work::Replay),
-        "drop" => named(Work::Drop),
-        "restore" => named(Work::Restore),
-        "cancel" => named(Work::Cancel),
-        "look" => Ok(Work::Look),
+        "replay" => named(JobKind::Replay),
+        "drop" => named(JobKind::Drop),
+        "restore" => named(JobKind::Restore),
+        "cancel" => named(JobKind::Cancel),
+        "look" => Ok(JobKind::Look),
         "search" => match first(pairs, "text").trim() {
-            text if (3..=200).contains(&text.len()) => Ok(Work::Search(text.to_owned())),
+            text if (3..=200).contains(&text.len()) => Ok(JobKind::Search(text.to_owned())),
             _ => Err("What is looked for must have 3 to 200 bytes.".to_owned()),
         },
         "close" => match first(pairs, "group") {
-            group if group.len() == 16 => Ok(Work::Close {
+            group if group.len() == 16 => Ok(JobKind::Close {
                 group: group.to_owned(),
                 fingerprint: first(pairs, "fingerprint").chars().take(100).collect(),
             }),
             _ => Err("The form names no incident.".to_owned()),
         },
-        "silence" if is_first => Ok(Work::Silence(Silence::default())),
+        "silence" if is_first => Ok(JobKind::Silence(Silence::default())),
         "silence" => {
             let length = retryrmq::parse_duration(first(pairs, "length"));
             let length = length
@@ -228,7 +228,7 @@ fn read(pairs: &Pairs, author: &str, is_first: bool) -> Result<Work, String> {
                 ..Silence::default()
             };
             silence.check()?;
-            Ok(Work::Silence(silence))
+            Ok(JobKind::Silence(silence))
         }
         _ => Err("The form does not say what to do.".to_owned()),
     }
@@ -240,7 +240,7 @@ struct JobRow {
     work: &'static str,
     queue: String,
     who: String,
-    begun: Moment,
+    begun: RelativeTime,
     state: &'static str,
     total: usize,
     done: usize,
@@ -254,7 +254,7 @@ impl JobRow {
             work: job.word,
             queue: job.queue.clone(),
             who: terminal_escape::line(&job.who).into_owned(),
-            begun: Moment::of(job.begun, now),
+            begun: RelativeTime::of(job.begun, now),
             state: match (&state.ended, &state.fault) {
                 (None, _) => "under way",
                 (Some(_), None) => "done",
@@ -270,12 +270,12 @@ impl JobRow {
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct List {
-    frame: Frame,
+    frame: Layout,
     jobs: Vec<JobRow>,
     deeds: Vec<Row>,
 }
 
-pub(in super::super) async fn jobs(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn jobs(State(page): State<Page>, visit: WebRequest) -> Response {
     let now = Timestamp::now();
     let jobs = page.jobs.list();
     let deeds = page.history.index().deeds(|_| true, 100);
@@ -292,7 +292,7 @@ pub(in super::super) async fn jobs(State(page): State<Page>, visit: Visit) -> Re
 #[derive(Template)]
 #[template(path = "job.html")]
 struct One {
-    frame: Frame,
+    frame: Layout,
     job: JobRow,
     notes: Vec<String>,
     fault: Option<String>,
@@ -313,7 +313,7 @@ struct OutcomeRow {
 }
 
 impl OutcomeRow {
-    fn of(outcome: &Outcome) -> Self {
+    fn of(outcome: &MessageOutcome) -> Self {
         let mark = &outcome.mark;
         Self {
             name: match &outcome.message_id {
@@ -330,7 +330,7 @@ impl OutcomeRow {
 pub(in super::super) async fn job(
     State(page): State<Page>,
     Path(id): Path<String>,
-    visit: Visit,
+    visit: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let Some(job) = page.jobs.find(&id) else {
@@ -365,7 +365,7 @@ pub(in super::super) async fn job(
 }
 
 /// A job of another replica, or of before a restart.
-fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response {
+fn of_history(page: &Page, id: &str, visit: &WebRequest, now: Timestamp) -> Response {
     let deeds = page
         .history
         .index()
@@ -380,22 +380,22 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
         .iter()
         .take(RESULTS)
         .map(|deed| {
-            OutcomeRow::of(&Outcome {
+            OutcomeRow::of(&MessageOutcome {
                 mark: Event::text(&deed.mark).to_owned(),
                 message_id: deed.message_id.clone(),
                 went_well: true,
                 text: match deed.event {
-                    Deed::Replayed => format!("replayed to {}", Event::text(&deed.to)),
-                    Deed::Dropped => "dropped".to_owned(),
-                    Deed::Restored => "parked again".to_owned(),
-                    Deed::Cancelled => "taken out and parked".to_owned(),
+                    HistoryAction::Replayed => format!("replayed to {}", Event::text(&deed.to)),
+                    HistoryAction::Dropped => "dropped".to_owned(),
+                    HistoryAction::Restored => "parked again".to_owned(),
+                    HistoryAction::Cancelled => "taken out and parked".to_owned(),
                     _ => "done".to_owned(),
                 },
             })
         })
         .collect();
     let count = deeds.len();
-    let dropped = deeds.iter().filter(|deed| deed.event == Deed::Dropped);
+    let dropped = deeds.iter().filter(|deed| deed.event == HistoryAction::Dropped);
     let dropped: Vec<_> = dropped.map(|deed| Event::text(&deed.mark)).collect();
     visit.show(&One {
         dropped: dropped.join(","),
@@ -405,7 +405,7 @@ fn of_history(page: &Page, id: &str, visit: &Visit, now: Timestamp) -> Response 
             work: "job",
             queue: last.queue.clone(),
             who: terminal_escape::line(&last.who).into_owned(),
-            begun: Moment::of(last.at, now),
+            begun: RelativeTime::of(last.at, now),
             state: "done elsewhere",
             total: count,
             done: count,

@@ -19,17 +19,17 @@ use retryrmq_operator::note::Notes;
 use super::{
     super::{
         Page,
-        chart::Plot,
+        chart::Chart,
         notes_cache::sentence,
-        relative_time::Moment,
-        request::{Frame, Visit},
+        relative_time::RelativeTime,
+        request::{Layout, WebRequest},
     },
     Row,
 };
 use crate::{
     alerts::failure_id,
-    history::{Event, Group, Line as QueueLine},
-    store::{Line, Page as Part, Store},
+    history::{Event, Group, QueueSummary as QueueLine},
+    store::{Destination, Page as Part, Store},
 };
 
 /// Rows of a list.
@@ -38,9 +38,9 @@ const MOST: usize = 200;
 #[derive(Template)]
 #[template(path = "queues.html")]
 struct Queues {
-    frame: Frame,
+    frame: Layout,
     rows: Vec<QueueRow>,
-    plot: Plot,
+    plot: Chart,
     is_on: bool,
     /// Every queue with parked messages is listed.
     sees_all: bool,
@@ -71,7 +71,7 @@ impl Depth {
     }
 }
 
-pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn queues(State(page): State<Page>, visit: WebRequest) -> Response {
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
@@ -101,7 +101,7 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> 
     visit.show(&Queues {
         frame: visit.frame("Queues"),
         rows,
-        plot: Plot::of(&index.hours(None, now), now),
+        plot: Chart::of(&index.hours(None, now), now),
         is_on: page.history.is_on(),
         sees_all: watched.is_some(),
     })
@@ -111,8 +111,8 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: Visit) -> 
 struct GroupRow {
     group: Group,
     error: String,
-    first: Moment,
-    last: Moment,
+    first: RelativeTime,
+    last: RelativeTime,
     silence: Option<String>,
     /// What operators noted.
     note: Option<String>,
@@ -134,7 +134,7 @@ impl GroupRow {
                 format!(
                     "silenced by {} until {}: {}",
                     terminal_escape::line(&silence.author),
-                    Moment::of(silence.until, now).iso,
+                    RelativeTime::of(silence.until, now).iso,
                     terminal_escape::line(&silence.why)
                 )
             });
@@ -143,8 +143,8 @@ impl GroupRow {
                 "" => "(no error)".to_owned(),
                 error => terminal_escape::line(error).into_owned(),
             },
-            first: Moment::of(group.first, now),
-            last: Moment::of(group.last, now),
+            first: RelativeTime::of(group.first, now),
+            last: RelativeTime::of(group.last, now),
             silence,
             note: notes.about(&group.fingerprint).map(sentence),
             incident: failure_id(queue, &group.fingerprint),
@@ -154,12 +154,12 @@ impl GroupRow {
 }
 
 /// What is known of the notes already, where another site asks: they stand in a queue.
-async fn notes(page: &Page, visit: &Visit, queue: &str) -> Arc<Notes> {
+async fn notes(page: &Page, visit: &WebRequest, queue: &str) -> Arc<Notes> {
     page.notebook.about(client(page, visit), queue).await
 }
 
 /// Another site does not make the service ask the broker.
-fn client(page: &Page, visit: &Visit) -> Option<Client> {
+fn client(page: &Page, visit: &WebRequest) -> Option<Client> {
     let client = page.health.client();
     client.filter(|_| !visit.door.is_of_another_site())
 }
@@ -169,16 +169,16 @@ struct IncidentRow {
     group: String,
     fingerprint: String,
     text: String,
-    last: Moment,
+    last: RelativeTime,
 }
 
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
-    frame: Frame,
+    frame: Layout,
     queue: String,
     groups: Vec<GroupRow>,
-    plot: Plot,
+    plot: Chart,
     deeds: Vec<Row>,
     incidents: Vec<IncidentRow>,
     parked: Depth,
@@ -188,7 +188,7 @@ struct Queue {
 pub(in super::super) async fn queue(
     State(page): State<Page>,
     Path(queue): Path<String>,
-    visit: Visit,
+    visit: WebRequest,
 ) -> Response {
     // Before anything else is read: it takes a moment.
     let notes = notes(&page, &visit, &queue).await;
@@ -210,7 +210,7 @@ pub(in super::super) async fn queue(
         groups: groups
             .map(|group| GroupRow::of(&page, &queue, &notes, group, now))
             .collect(),
-        plot: Plot::of(&index.hours(Some(&queue), now), now),
+        plot: Chart::of(&index.hours(Some(&queue), now), now),
         deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
         incidents: incidents
             .map(|incident| IncidentRow {
@@ -219,7 +219,7 @@ pub(in super::super) async fn queue(
                     terminal_escape::line(&incident.error),
                     terminal_escape::line(&incident.reason)
                 ),
-                last: Moment::of(incident.last, now),
+                last: RelativeTime::of(incident.last, now),
                 group: incident.id,
                 fingerprint: incident.fingerprint,
             })
@@ -233,7 +233,7 @@ pub(in super::super) async fn queue(
 #[derive(Template)]
 #[template(path = "group.html")]
 struct OneGroup {
-    frame: Frame,
+    frame: Layout,
     queue: String,
     row: GroupRow,
     rows: Vec<Row>,
@@ -243,7 +243,7 @@ struct OneGroup {
 pub(in super::super) async fn group(
     State(page): State<Page>,
     Path((queue, fingerprint)): Path<(String, String)>,
-    visit: Visit,
+    visit: WebRequest,
 ) -> Response {
     let notes = notes(&page, &visit, &queue).await;
     let now = Timestamp::now();
@@ -273,13 +273,13 @@ pub(in super::super) async fn group(
 /// A message that waits.
 struct WaitRow {
     row: Row,
-    due: Moment,
+    due: RelativeTime,
 }
 
 #[derive(Template)]
 #[template(path = "waiting.html")]
 struct Waiting {
-    frame: Frame,
+    frame: Layout,
     queues: BTreeMap<String, Vec<WaitRow>>,
     total: usize,
     /// In a store, where the page cancels nothing.
@@ -293,7 +293,7 @@ struct Kept {
     fault: Option<String>,
 }
 
-pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) -> Response {
+pub(in super::super) async fn waiting(State(page): State<Page>, visit: WebRequest) -> Response {
     let now = Timestamp::now();
     let kept = match &page.store {
         Some(store) => Some(in_store(store.as_ref(), now).await),
@@ -308,7 +308,7 @@ pub(in super::super) async fn waiting(State(page): State<Page>, visit: Visit) ->
     for (due, wait) in waits.iter().take(MOST) {
         let row = WaitRow {
             row: Row::of(wait, now),
-            due: Moment::of(*due, now),
+            due: RelativeTime::of(*due, now),
         };
         queues.entry(wait.queue.clone()).or_default().push(row);
     }
@@ -335,8 +335,8 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let event = Event {
                     at: now,
                     queue: match listed.message.line() {
-                        Line::Queue(queue) => queue,
-                        Line::Exchange(exchange, _) => {
+                        Destination::Queue(queue) => queue,
+                        Destination::Exchange(exchange, _) => {
                             format!("exchange {exchange}, routing key {}", draft.routing_key)
                         }
                     },
@@ -346,7 +346,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let due = i64::try_from(listed.due).unwrap_or(i64::MAX);
                 WaitRow {
                     row: Row::of(&event, now),
-                    due: Moment::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
+                    due: RelativeTime::of(Timestamp::from_millisecond(due).unwrap_or(now), now),
                 }
             });
             Kept {
@@ -366,7 +366,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
 #[derive(Template)]
 #[template(path = "search.html")]
 struct Search {
-    frame: Frame,
+    frame: Layout,
     text: String,
     rows: Vec<Row>,
     queues: Vec<String>,
@@ -375,15 +375,15 @@ struct Search {
 
 /// What is looked for.
 #[derive(Debug, Default, serde::Deserialize)]
-pub(in super::super) struct Asked {
+pub(in super::super) struct SearchQuery {
     #[serde(default)]
     q: String,
 }
 
 pub(in super::super) async fn search(
     State(page): State<Page>,
-    Query(asked): Query<Asked>,
-    visit: Visit,
+    Query(asked): Query<SearchQuery>,
+    visit: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let text = asked.q.trim().to_owned();

@@ -11,17 +11,17 @@ use retryrmq::{Record, terminal_escape};
 
 use super::super::{
     Page,
-    body::{Masks, Shown},
+    body::{QueueMasks, ShownBody},
     jobs::marks,
-    relative_time::Moment,
-    request::{Frame, Visit},
+    relative_time::RelativeTime,
+    request::{Layout, WebRequest},
 };
 use crate::intake::is_packed;
 
 #[derive(Template)]
 #[template(path = "parked.html")]
 struct Parked {
-    frame: Frame,
+    frame: Layout,
     queue: String,
     mark: String,
     name: String,
@@ -31,13 +31,13 @@ struct Parked {
     history: Vec<Attempt>,
     stack: Option<String>,
     headers: Vec<(String, String)>,
-    body: Shown,
+    body: ShownBody,
 }
 
 /// A failed attempt.
 struct Attempt {
     number: u32,
-    at: Moment,
+    at: RelativeTime,
     error: String,
     host: String,
 }
@@ -48,7 +48,7 @@ const STACK: usize = 20_000;
 pub(in super::super) async fn parked(
     State(page): State<Page>,
     Path((queue, mark)): Path<(String, String)>,
-    visit: Visit,
+    visit: WebRequest,
 ) -> Response {
     if marks(&mark).len() != 1 {
         return visit.refuse(
@@ -70,7 +70,7 @@ pub(in super::super) async fn parked(
         Ok(record) => record,
         Err(why) => return visit.refuse(StatusCode::NOT_FOUND, &why),
     };
-    let masks = Masks::of(visit.book.page(), &queue, &record.home);
+    let masks = QueueMasks::of(visit.book.page(), &queue, &record.home);
     let message = record.message();
     let is_packed = is_packed(message.properties());
     let Some(reserved) = page.memory.to_decode(message.body(), is_packed).await else {
@@ -96,15 +96,15 @@ pub(in super::super) async fn parked(
 }
 
 fn of(
-    visit: &Visit,
+    visit: &WebRequest,
     queue: String,
     record: &Record,
-    (body, headers): (Shown, Vec<(String, String)>),
+    (body, headers): (ShownBody, Vec<(String, String)>),
 ) -> Parked {
     let now = Timestamp::now();
     let message = record.message();
     let line = |text: &str| terminal_escape::line(text).into_owned();
-    let moment = |at| Timestamp::try_from(at).ok().map(|at| Moment::of(at, now));
+    let moment = |at| Timestamp::try_from(at).ok().map(|at| RelativeTime::of(at, now));
     let mut facts = Vec::new();
     let reason = record.reason.map_or("unknown", |reason| reason.as_str());
     facts.push(("reason", reason.to_owned()));
@@ -151,7 +151,7 @@ fn of(
     }
     let time = |seconds: u64| {
         let seconds = i64::try_from(seconds).unwrap_or(0);
-        Moment::of(Timestamp::from_second(seconds).unwrap_or(now), now)
+        RelativeTime::of(Timestamp::from_second(seconds).unwrap_or(now), now)
     };
     let name = message
         .message_id()

@@ -13,22 +13,22 @@ use tracing::warn;
 
 use super::super::{
     Page, auth,
-    request::{Door, Frame, set_cookie},
+    request::{RequestContext, Layout, set_cookie},
 };
 
 #[derive(Template)]
 #[template(path = "sign-in.html")]
 struct SignIn {
-    frame: Frame,
+    frame: Layout,
     fault: &'static str,
 }
 
-pub(in super::super) async fn sign_in(door: Door) -> Response {
+pub(in super::super) async fn sign_in(door: RequestContext) -> Response {
     show(&door, StatusCode::OK, "")
 }
 
-fn show(door: &Door, status: StatusCode, fault: &'static str) -> Response {
-    let frame = Frame {
+fn show(door: &RequestContext, status: StatusCode, fault: &'static str) -> Response {
+    let frame = Layout {
         title: "Sign in".to_owned(),
         person: None,
         word: door.word(),
@@ -39,7 +39,7 @@ fn show(door: &Door, status: StatusCode, fault: &'static str) -> Response {
 
 /// The form.
 #[derive(serde::Deserialize)]
-pub(in super::super) struct Said {
+pub(in super::super) struct SignInForm {
     #[serde(default)]
     token: String,
     #[serde(default)]
@@ -48,8 +48,8 @@ pub(in super::super) struct Said {
 
 pub(in super::super) async fn signed_in(
     State(page): State<Page>,
-    door: Door,
-    Form(said): Form<Said>,
+    door: RequestContext,
+    Form(said): Form<SignInForm>,
 ) -> Response {
     if !door.is_ours(&said.word) {
         return show(
@@ -79,7 +79,7 @@ pub(in super::super) async fn signed_in(
     response
 }
 
-pub(in super::super) async fn sign_out(door: Door, Form(said): Form<Said>) -> Response {
+pub(in super::super) async fn sign_out(door: RequestContext, Form(said): Form<SignInForm>) -> Response {
     if !door.is_ours(&said.word) {
         return show(
             &door,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts since the start. They only grow, but for [`in_hand`](Self::in_hand).
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct DispatcherMetrics {
     pub(super) published: AtomicU64,
     pub(super) given_up: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -18,14 +18,14 @@ pub(super) fn add(figure: &AtomicU64, count: usize) {
     figure.fetch_add(count as u64, Ordering::Relaxed);
 }
 
-impl Figures {
+impl DispatcherMetrics {
     /// Messages that were published and confirmed.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Messages that were [given up](super::super::Outlet::give_up).
+    /// Messages that were [given up](super::super::Sink::give_up).
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.given_up.load(Ordering::Relaxed)
