@@ -430,7 +430,7 @@ mod tests {
         let mut variables = Variables::new();
         variables.insert("body".to_owned(), body);
         let mut condition = Condition::parse(text, &["body", "headers"])?;
-        condition.holds(variables).map_err(|unjudged| unjudged.why)
+        condition.holds(variables).map_err(|unevaluated| unevaluated.why)
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl fmt::Debug for ManagementAccess {
 #[derive(Debug)]
 pub(crate) struct AlertingRuntime {
     access: ManagementAccess,
-    feed: EventBus,
-    shelf: Arc<ConfigWatcher>,
+    event_bus: EventBus,
+    config_watcher: Arc<ConfigWatcher>,
     running: RunningTasks,
 }
 
@@ -150,24 +150,24 @@ impl RunningTasks {
 }
 
 impl AlertingRuntime {
-    pub(crate) fn new(access: ManagementAccess, feed: EventBus, shelf: Arc<ConfigWatcher>, running: RunningTasks) -> Self {
+    pub(crate) fn new(access: ManagementAccess, event_bus: EventBus, config_watcher: Arc<ConfigWatcher>, running: RunningTasks) -> Self {
         Self {
             access,
-            feed,
-            shelf,
+            event_bus,
+            config_watcher,
             running,
         }
     }
 
     /// Begins, hands on what happens, and begins anew with other sections. Never ends; [`stop`](Self::stop) does.
     pub(crate) async fn run(&self, client: &Client) {
-        let mut books = self.shelf.changes();
+        let mut configs = self.config_watcher.changes();
         let mut news = None;
         loop {
-            let wanted = books.borrow_and_update().sections().clone();
+            let wanted = configs.borrow_and_update().sections().clone();
             // What happens while they begin, or begin anew, waits.
             news = match wanted.wants_anything() {
-                true => news.or_else(|| Some(self.feed.listen())),
+                true => news.or_else(|| Some(self.event_bus.listen())),
                 false => None,
             };
             let mut begun = false;
@@ -183,8 +183,8 @@ impl AlertingRuntime {
                 () = self.hand_on(heard) => {}
                 () = sleep(AGAIN), if wanted.wants_anything() && !begun => {}
                 () = async {
-                    while books.changed().await.is_ok() {
-                        if *books.borrow_and_update().sections() != wanted {
+                    while configs.changed().await.is_ok() {
+                        if *configs.borrow_and_update().sections() != wanted {
                             return;
                         }
                     }
@@ -198,11 +198,11 @@ impl AlertingRuntime {
     async fn begin(&self, client: &Client, wanted: &AlertSections) -> Result<(), String> {
         let configuration = wanted.alerts.clone().unwrap_or_default();
         let memory = Arc::new(BrokerStateStore::new(client.clone(), STATE_QUEUE));
-        let speaker = NotifierMode::Elected {
+        let mode = NotifierMode::Elected {
             client: client.clone(),
             queue: REPORTS_QUEUE.to_owned(),
         };
-        let handle = Alerting::start(&configuration, memory, speaker).await?;
+        let handle = Alerting::start(&configuration, memory, mode).await?;
         *self.running.lock() = Some(Supervisor {
             handle,
             watch: None,
@@ -282,8 +282,8 @@ impl AlertingRuntime {
     /// Never ends.
     async fn hand_on(&self, news: &mut Option<mpsc::Receiver<ServiceEvent>>) {
         loop {
-            let happening = next(news).await;
-            self.running.with(|handle| handle.tell(happening));
+            let service_event = next(news).await;
+            self.running.with(|handle| handle.tell(service_event));
         }
     }
 
@@ -297,7 +297,7 @@ impl AlertingRuntime {
 async fn next(told: &mut Option<mpsc::Receiver<ServiceEvent>>) -> ServiceEvent {
     match told {
         Some(receiver) => match receiver.recv().await {
-            Some(happening) => happening,
+            Some(service_event) => service_event,
             None => pending().await,
         },
         None => pending().await,

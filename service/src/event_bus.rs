@@ -50,13 +50,13 @@ impl EventBus {
     }
 
     /// Tells everybody who listens. What is to be told is made only if there is somebody.
-    pub fn tell(&self, happening: impl FnOnce() -> ServiceEvent) {
+    pub fn tell(&self, service_event: impl FnOnce() -> ServiceEvent) {
         let mut listeners = self.lock();
         if listeners.is_empty() {
             return;
         }
-        let happening = happening();
-        listeners.retain(|listener| match listener.try_send(happening.clone()) {
+        let service_event = service_event();
+        listeners.retain(|listener| match listener.try_send(service_event.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
                 self.dropped.inc();
@@ -87,27 +87,27 @@ impl EventBus {
 mod tests {
     use super::*;
 
-    fn happening() -> ServiceEvent {
+    fn service_event() -> ServiceEvent {
         ServiceEvent::Retried(Box::default())
     }
 
     #[test]
     fn a_slow_listener_misses_some_and_holds_nobody_up() {
-        let feed = EventBus::default();
-        feed.tell(|| unreachable!("nobody listens"));
-        let mut slow = feed.listen();
+        let event_bus = EventBus::default();
+        event_bus.tell(|| unreachable!("nobody listens"));
+        let mut slow = event_bus.listen();
         for _ in 0..ROOM + 3 {
-            feed.tell(happening);
+            event_bus.tell(service_event);
         }
-        assert_eq!(feed.dropped(), 3);
+        assert_eq!(event_bus.dropped(), 3);
         let mut read = 0;
         while slow.try_recv().is_ok() {
             read += 1;
         }
         assert_eq!(read, ROOM);
         drop(slow);
-        feed.tell(happening);
-        feed.tell(|| unreachable!("nobody listens any more"));
-        assert_eq!(feed.dropped(), 3);
+        event_bus.tell(service_event);
+        event_bus.tell(|| unreachable!("nobody listens any more"));
+        assert_eq!(event_bus.dropped(), 3);
     }
 }

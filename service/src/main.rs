@@ -126,13 +126,13 @@ fn main() -> ExitCode {
     {
         return check(file);
     }
-    let book = match read(options.config.as_deref()) {
-        Ok(book) => book,
+    let service_config = match read(options.config.as_deref()) {
+        Ok(service_config) => service_config,
         Err(why) => return fault(&why, USAGE),
     };
     let form = match options.json {
         true => LogFormat::Json,
-        false => options.log.or(book.settings().log).unwrap_or_default(),
+        false => options.log.or(service_config.settings().log).unwrap_or_default(),
     };
     let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(why) => return fault(&format!("cannot start threads: {why}"), FAILED),
     };
-    let code = runtime.block_on(run(options, &book));
+    let code = runtime.block_on(run(options, &service_config));
     // A file that does not answer is read by a thread for which nobody has to wait.
     runtime.shutdown_background();
     code
@@ -178,8 +178,8 @@ fn read(file: Option<&Path>) -> Result<ServiceConfig, String> {
 }
 
 /// Looks at the store, and changes what it is told to.
-async fn look(options: &Options, book: &ServiceConfig, url: &str) -> ExitCode {
-    let done = match StoreInspector::open(book, url) {
+async fn look(options: &Options, service_config: &ServiceConfig, url: &str) -> ExitCode {
+    let done = match StoreInspector::open(service_config, url) {
         Ok(waiting) => match &options.cancel {
             Some(id) => waiting.cancel(id).await,
             None => waiting.list(|line| _ = say(&line)).await,
@@ -194,16 +194,16 @@ async fn look(options: &Options, book: &ServiceConfig, url: &str) -> ExitCode {
     }
 }
 
-async fn run(options: Options, book: &ServiceConfig) -> ExitCode {
+async fn run(options: Options, service_config: &ServiceConfig) -> ExitCode {
     let mut asked = match Signals::listen() {
         Ok(asked) => asked,
         Err(why) => return fault(&format!("cannot listen for signals: {why}"), FAILED),
     };
-    let settings = book.settings().clone();
+    let settings = service_config.settings().clone();
     let url = first(options.url.clone(), settings.url);
     let url = url.as_deref().unwrap_or("amqp://localhost").trim();
     if options.waiting || options.cancel.is_some() {
-        return look(&options, book, url).await;
+        return look(&options, service_config, url).await;
     }
     let mut told = ServiceOptions::new(url);
     told.policy = options.config;

@@ -21,8 +21,8 @@ impl StoreInspector {
     ///
     /// # Errors
     /// [`Error::Configuration`]: there is none, or it cannot work.
-    pub fn open(book: &ServiceConfig, url: &str) -> Result<Self> {
-        let store = open_store(book, url).map_err(Error::Configuration)?;
+    pub fn open(service_config: &ServiceConfig, url: &str) -> Result<Self> {
+        let store = open_store(service_config, url).map_err(Error::Configuration)?;
         store.map(Self).ok_or_else(|| {
             let why = "the policy file has no [store.redis]: what waits, waits in queues of the broker, which `retryrmq waiting ls QUEUE` lists";
             Error::Configuration(why.to_owned())

@@ -93,7 +93,7 @@ pub(super) struct Filter {
     decoding: Arc<Decoding>,
     /// How many messages the condition was tried on, and could not be judged on.
     tried: u64,
-    unjudged: u64,
+    unevaluated: u64,
     /// The first of these, and why.
     first: Option<String>,
 }
@@ -297,11 +297,11 @@ impl Filter {
             body(&self.decoding, record, content, self.acts)
         });
         let judged =
-            given.and_then(|given| condition.holds(given).map_err(|unjudged| unjudged.why));
+            given.and_then(|given| condition.holds(given).map_err(|unevaluated| unevaluated.why));
         match judged {
             Ok(holds) => holds,
             Err(why) => {
-                self.unjudged += 1;
+                self.unevaluated += 1;
                 self.first.get_or_insert_with(|| {
                     format!(
                         "{} of {}: {}",
@@ -320,7 +320,7 @@ impl Filter {
         let Some(first) = &self.first else { return };
         let sentence = format!(
             "--where could not be judged on {} of {} messages, which are therefore not among them; the first is {first}",
-            self.unjudged, self.tried
+            self.unevaluated, self.tried
         );
         if output.is_json() {
             tracing::warn!("{sentence}");

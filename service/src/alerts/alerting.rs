@@ -54,7 +54,7 @@ impl Alerting {
     pub async fn start(
         configuration: &Configuration,
         memory: Arc<dyn StateStore>,
-        speaker: NotifierMode,
+        mode: NotifierMode,
     ) -> Result<Handle, String> {
         // Conditions are compiled by threads, and files are read.
         let configuration = configuration.clone();
@@ -69,17 +69,17 @@ impl Alerting {
                 .collect(),
             ..SharedState::default()
         });
-        let (outlet, intake) = speaker.open().await?;
+        let (report_sender, intake) = mode.open().await?;
         let (told, waiting) = mpsc::channel(TOLD);
         let (entries, judged) = mpsc::channel(ENTRIES);
         let (closing, is_closing) = watch::channel(false);
         let judge = Arc::clone(&shared);
-        let bench = ready.bench;
+        let rule_set = ready.rule_set;
         thread::Builder::new()
             .name("alert-rules".to_owned())
-            .spawn(move || judge_all(bench, waiting, &entries, &judge))
+            .spawn(move || judge_all(rule_set, waiting, &entries, &judge))
             .map_err(|why| format!("there is no thread to judge alerts: {why}"))?;
-        let reporter = ReportPublisher::new(outlet, ready.tick, Arc::clone(&shared));
+        let reporter = ReportPublisher::new(report_sender, ready.tick, Arc::clone(&shared));
         let reporting = tokio::spawn(reporter.run(judged));
         let office = Notifier::new(
             ready.settings,
@@ -90,20 +90,20 @@ impl Alerting {
             Arc::clone(&shared),
             intake.client(),
         );
-        let speaking = tokio::spawn(office.run(intake, is_closing));
+        let is_leader = tokio::spawn(office.run(intake, is_closing));
         Ok(Handle {
             told,
             shared,
             reads_bodies: ready.reads_bodies,
             closing,
-            tasks: vec![reporting, speaking],
+            tasks: vec![reporting, is_leader],
         })
     }
 }
 
 /// On a thread of its own, because a condition may take half a second. Ends when nobody tells anything any more.
 fn judge_all(
-    mut bench: RuleSet,
+    mut rule_set: RuleSet,
     mut waiting: mpsc::Receiver<JudgeInput>,
     entries: &mpsc::Sender<ReportEntry>,
     shared: &SharedState,
@@ -111,11 +111,11 @@ fn judge_all(
     while let Some(told) = waiting.blocking_recv() {
         let entry = match told {
             JudgeInput::Asked(request) => Some(ReportEntry::Asked(request)),
-            JudgeInput::Happened(happening, weight) => {
-                let entry = ReportEntry::of(&happening, &mut bench, Timestamp::now());
+            JudgeInput::Happened(service_event, weight) => {
+                let entry = ReportEntry::of(&service_event, &mut rule_set, Timestamp::now());
                 shared.bytes.fetch_sub(weight, Ordering::Relaxed);
-                let unjudged = mem::take(&mut bench.unjudged);
-                shared.unjudged.fetch_add(unjudged, Ordering::Relaxed);
+                let unevaluated = mem::take(&mut rule_set.unevaluated);
+                shared.unevaluated.fetch_add(unevaluated, Ordering::Relaxed);
                 entry
             }
         };
@@ -139,13 +139,13 @@ pub struct Handle {
 
 impl Handle {
     /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
-    pub fn tell(&self, mut happening: ServiceEvent) {
-        if matches!(happening, ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }) {
+    pub fn tell(&self, mut service_event: ServiceEvent) {
+        if matches!(service_event, ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }) {
             return; // nobody is told of it
         }
         self.shared.told.fetch_add(1, Ordering::Relaxed);
         let mut weight = 0;
-        if let ServiceEvent::Parked(death) = &mut happening {
+        if let ServiceEvent::Parked(death) = &mut service_event {
             if !self.reads_bodies {
                 death.body = None;
             }
@@ -157,7 +157,7 @@ impl Handle {
                 (death.body, death.headers) = (None, Value::Null);
             }
         }
-        let told = JudgeInput::Happened(Box::new(happening), weight);
+        let told = JudgeInput::Happened(Box::new(service_event), weight);
         if self.told.try_send(told).is_err() {
             self.shared.bytes.fetch_sub(weight, Ordering::Relaxed);
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Handle {
     ///
     /// # Errors
     /// There is no room just now.
-    pub fn lift(&self, id: impl Into<String>) -> Result<(), String> {
+    pub fn end_silence(&self, id: impl Into<String>) -> Result<(), String> {
         self.ask(OperatorRequest::Lift(id.into()))
     }
 
@@ -212,10 +212,10 @@ impl Handle {
     /// The numbers, for metrics.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = self.board(|board| board.counts.clone());
+        let mut counts = self.view(|view| view.counts.clone());
         counts.told = self.shared.told.load(Ordering::Relaxed);
         counts.dropped = self.shared.dropped.load(Ordering::Relaxed);
-        counts.unjudged = self.shared.unjudged.load(Ordering::Relaxed);
+        counts.unevaluated = self.shared.unevaluated.load(Ordering::Relaxed);
         let channels = self.shared.channels.iter().map(|(name, channel)| {
             let counted = *channel.lock().unwrap_or_else(PoisonError::into_inner);
             (name.clone(), counted)
@@ -227,20 +227,20 @@ impl Handle {
     /// The groups that the speaker knows, those with a page first; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
-        self.board(|board| board.groups.clone())
+        self.view(|view| view.groups.clone())
     }
 
     /// The silences that the speaker knows; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn silences(&self) -> Vec<Silence> {
-        self.board(|board| board.silences.clone())
+        self.view(|view| view.silences.clone())
     }
 
-    fn board<T>(&self, read: impl FnOnce(&NotifierView) -> T) -> T {
+    fn view<T>(&self, read: impl FnOnce(&NotifierView) -> T) -> T {
         read(
             &self
                 .shared
-                .board
+                .view
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner),
         )
@@ -285,10 +285,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memory = Arc::new(FileStateStore::new(folder.path().join("state")));
         let configuration = Configuration::default();
-        let desk = Alerting::start(&configuration, memory, NotifierMode::Alone);
-        let desk = desk.await.unwrap();
+        let alerting = Alerting::start(&configuration, memory, NotifierMode::Alone);
+        let alerting = alerting.await.unwrap();
         let tell_one = || {
-            desk.tell_trouble(QueueTrouble {
+            alerting.tell_trouble(QueueTrouble {
                 vhost: "/".to_owned(),
                 queue: "orders".to_owned(),
                 kind: "no_consumer",
@@ -302,9 +302,9 @@ mod tests {
             assert!(taken < TOLD as u64);
         }
         for _ in 0..TOLD / 2 - 1_000 {
-            desk.tell(ServiceEvent::Parked(Box::default()));
+            alerting.tell(ServiceEvent::Parked(Box::default()));
         }
-        let counts = desk.counts();
+        let counts = alerting.counts();
         assert_eq!((counts.told, counts.dropped), (taken + 4_000, 0));
         while !tell_one() {
             tokio::task::yield_now().await;

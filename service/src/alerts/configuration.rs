@@ -71,7 +71,7 @@ impl Default for Configuration {
 /// The configuration, checked and ready.
 #[derive(Debug)]
 pub(super) struct CheckedConfiguration {
-    pub(super) bench: RuleSet,
+    pub(super) rule_set: RuleSet,
     pub(super) reads_bodies: bool,
     pub(super) settings: Settings,
     pub(super) lines: BTreeMap<String, OpenChannel>,
@@ -168,7 +168,7 @@ impl Configuration {
                 .map_err(|why| format!("[[alerts.silences]]: {why}"))?;
         }
         Ok(CheckedConfiguration {
-            bench: RuleSet::new(&self.rules, &self.redact).map_err(place)?,
+            rule_set: RuleSet::new(&self.rules, &self.redact).map_err(place)?,
             reads_bodies: self.reads_bodies(),
             settings: Settings {
                 service: self.service.clone(),

@@ -12,17 +12,17 @@ use super::Severity;
 #[non_exhaustive]
 pub struct Counts {
     /// Whether this replica is the one that speaks.
-    pub speaks: bool,
+    pub is_leader: bool,
     /// Happenings told on this replica.
     pub told: u64,
     /// Happenings that this replica dropped because it could not keep up, or because the broker was away for long.
     pub dropped: u64,
     /// Messages that a rule's condition could not be judged on, on this replica.
-    pub unjudged: u64,
+    pub unevaluated: u64,
     /// Speaker: failures by severity.
     pub failures: BTreeMap<String, u64>,
     /// Speaker: pages that were opened.
-    pub pages: u64,
+    pub incidents: u64,
     /// Speaker: pages that were over.
     pub resolved: u64,
     /// Speaker: pages that a silence kept from being opened.
@@ -84,7 +84,7 @@ pub struct GroupView {
     /// When it was last seen.
     pub last: Timestamp,
     /// Its open page.
-    pub page: Option<String>,
+    pub incident: Option<String>,
     /// Whether a silence covers it.
     pub silenced: bool,
 }

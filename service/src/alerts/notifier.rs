@@ -99,14 +99,14 @@ impl NotifierMode {
                     ("x-delivery-limit", Argument::Number(MOST_DELIVERIES)),
                 ];
                 topology::declare(&client, &queue, arguments).await?;
-                let outlet = ReportSender::Queue(client.clone(), queue.clone());
+                let report_sender = ReportSender::Queue(client.clone(), queue.clone());
                 let intake = ReportReceiver::Queue {
                     client,
                     queue,
                     messages: None,
                     losses: Arc::default(),
                 };
-                Ok((outlet, intake))
+                Ok((report_sender, intake))
             }
         }
     }
@@ -218,13 +218,13 @@ impl ReportReceiver {
 pub(super) struct Notifier {
     settings: Settings,
     lines: BTreeMap<String, Arc<OpenChannel>>,
-    patience: ChannelTimeouts,
+    time_limit: ChannelTimeouts,
     tick: Duration,
     memory: Arc<dyn StateStore>,
     shared: Arc<SharedState>,
     /// Nobody can be asked how much is parked without.
     client: Option<Client>,
-    seat: Option<NotifierLease>,
+    lease: Option<NotifierLease>,
 }
 
 /// The replica that has it speaks.
@@ -246,7 +246,7 @@ impl Notifier {
     pub(super) fn new(
         settings: Settings,
         lines: BTreeMap<String, OpenChannel>,
-        patience: ChannelTimeouts,
+        time_limit: ChannelTimeouts,
         tick: Duration,
         memory: Arc<dyn StateStore>,
         shared: Arc<SharedState>,
@@ -256,37 +256,37 @@ impl Notifier {
         Self {
             settings,
             lines: lines.map(|(name, line)| (name, Arc::new(line))).collect(),
-            patience,
+            time_limit,
             tick,
             memory,
             shared,
             client,
-            seat: None,
+            lease: None,
         }
     }
 
     pub(super) async fn run(mut self, mut intake: ReportReceiver, mut closing: watch::Receiver<bool>) {
         let may_lapse = matches!(intake, ReportReceiver::Queue { .. });
         loop {
-            let heard = self.seat.as_ref().map(|seat| seat.heard);
+            let heard = self.lease.as_ref().map(|lease| lease.heard);
             let lapse = heard
                 .filter(|_| may_lapse)
                 .map(|heard| heard + self.tick * LEASE);
             tokio::select! {
                 biased;
-                done = next_done(&mut self.seat) => {
-                    if let Some(seat) = &mut self.seat {
+                done = next_done(&mut self.lease) => {
+                    if let Some(lease) = &mut self.lease {
                         let NoticeDone { number, channel } = done;
-                        seat.engine.on(Input::Delivered { number, channel }, Timestamp::now());
+                        lease.engine.on(Input::Delivered { number, channel }, Timestamp::now());
                     }
                 },
                 next = intake.next() => match next {
                     Some((report, attempt)) => {
                         let losses = intake.losses();
                         let is_redelivered = attempt.as_ref().is_some_and(|a| a.message().redelivered());
-                        let is_stale = |seat: &NotifierLease| is_redelivered || seat.losses != losses;
-                        if self.seat.as_ref().is_some_and(is_stale) {
-                            self.rise(); // another one may have spoken meanwhile
+                        let is_stale = |lease: &NotifierLease| is_redelivered || lease.losses != losses;
+                        if self.lease.as_ref().is_some_and(is_stale) {
+                            self.release_lease(); // another one may have spoken meanwhile
                         }
                         // Otherwise it goes back to its queue.
                         if self.hear_at_last(&report, losses, &intake, &mut closing).await
@@ -297,7 +297,7 @@ impl Notifier {
                     }
                     None => break,
                 },
-                () = until(lapse) => self.rise(),
+                () = until(lapse) => self.release_lease(),
                 () = closed(&mut closing), if may_lapse => break,
             }
         }
@@ -319,7 +319,7 @@ impl Notifier {
                 Ok(()) => return true,
                 Err(why) => tracing::error!("alerts wait: {why}"),
             }
-            self.rise();
+            self.release_lease();
             tokio::select! {
                 () = sleep(PAUSE) => {}
                 () = closed(closing) => return false,
@@ -331,63 +331,63 @@ impl Notifier {
     /// Takes in a report; after `Ok` it may be acknowledged.
     async fn hear(&mut self, report: Option<Report>, losses: u64) -> Result<(), String> {
         let mut notices = Vec::new();
-        let mut seat = match self.seat.take() {
-            Some(seat) => seat,
+        let mut lease = match self.lease.take() {
+            Some(lease) => lease,
             None => {
-                let seat = self.sit_down(losses).await?;
+                let lease = self.take_lease(losses).await?;
                 // What the last speaker could not deliver, perhaps for the second time.
-                notices = seat.engine.outbox();
-                seat
+                notices = lease.engine.outbox();
+                lease
             }
         };
         let now = Timestamp::now();
         if let Some(report) = report {
-            notices.extend(seat.engine.on(Input::Told(report), now));
+            notices.extend(lease.engine.on(Input::Told(report), now));
         }
         let is_due = |ticked: Instant| ticked.elapsed() >= self.tick.min(PAUSE);
-        if seat.ticked.is_none_or(is_due) {
-            seat.ticked = Some(Instant::now());
-            notices.extend(seat.engine.on(Input::Tick, now));
-            self.show(&seat.engine, now);
+        if lease.ticked.is_none_or(is_due) {
+            lease.ticked = Some(Instant::now());
+            notices.extend(lease.engine.on(Input::Tick, now));
+            self.show(&lease.engine, now);
         }
-        if let Some(queues) = self.ask_for_parked(&mut seat, now).await {
-            notices.extend(seat.engine.on(Input::NothingParked(queues), now));
+        if let Some(queues) = self.ask_for_parked(&mut lease, now).await {
+            notices.extend(lease.engine.on(Input::NothingParked(queues), now));
         }
-        let is_old = seat.saved.elapsed() >= SAVED;
-        if seat.engine.has_decided() || is_old && seat.engine.has_changed() {
-            let state = seat.engine.save();
+        let is_old = lease.saved.elapsed() >= SAVED;
+        if lease.engine.has_decided() || is_old && lease.engine.has_changed() {
+            let state = lease.engine.save();
             self.memory.save(state).await?;
-            seat.saved = Instant::now();
+            lease.saved = Instant::now();
         }
         for notice in notices {
-            seat.say(notice);
+            lease.say(notice);
         }
-        seat.heard = Instant::now();
-        self.seat = Some(seat);
+        lease.heard = Instant::now();
+        self.lease = Some(lease);
         Ok(())
     }
 
     /// The queues whose incidents end because nothing is parked for them, once that is known. Nobody waits for it.
-    async fn ask_for_parked(&self, seat: &mut NotifierLease, now: Timestamp) -> Option<BTreeSet<String>> {
-        if let Some(asking) = seat.asking.take_if(|asking| asking.is_finished()) {
+    async fn ask_for_parked(&self, lease: &mut NotifierLease, now: Timestamp) -> Option<BTreeSet<String>> {
+        if let Some(asking) = lease.asking.take_if(|asking| asking.is_finished()) {
             return asking.await.ok();
         }
-        if seat.asking.is_some() || seat.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
+        if lease.asking.is_some() || lease.asked.is_some_and(|asked| asked.elapsed() < ASKED) {
             return None;
         }
-        let queues = seat.engine.quiet_queues(now);
+        let queues = lease.engine.quiet_queues(now);
         if queues.is_empty() {
             return None;
         }
         let Some(client) = &self.client else {
             return Some(queues);
         };
-        seat.asked = Some(Instant::now());
-        seat.asking = Some(tokio::spawn(without_any(client.clone(), queues)));
+        lease.asked = Some(Instant::now());
+        lease.asking = Some(tokio::spawn(without_any(client.clone(), queues)));
         None
     }
 
-    async fn sit_down(&self, losses: u64) -> Result<NotifierLease, String> {
+    async fn take_lease(&self, losses: u64) -> Result<NotifierLease, String> {
         let settings = self.settings.clone();
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
@@ -400,7 +400,7 @@ impl Notifier {
         let workers = self.lines.iter().map(|(name, line)| {
             let counts = self.shared.channels.get(name).cloned().unwrap_or_default();
             let line = Arc::clone(line);
-            let worker = ChannelWorker::start(name.clone(), line, self.patience, counts, sender.clone());
+            let worker = ChannelWorker::start(name.clone(), line, self.time_limit, counts, sender.clone());
             (name.clone(), worker)
         });
         tracing::info!("this replica tells people of alerts from now on");
@@ -418,48 +418,48 @@ impl Notifier {
     }
 
     /// Falls silent.
-    fn rise(&mut self) {
-        if self.seat.take().is_some() {
+    fn release_lease(&mut self) {
+        if self.lease.take().is_some() {
             tracing::info!("this replica is silent about alerts from now on");
         }
         // Also when the seat was lost while the state was kept.
-        *self.board() = NotifierView::default();
+        *self.view() = NotifierView::default();
     }
 
     fn show(&self, engine: &Engine, now: Timestamp) {
-        let mut board = self.board();
-        board.counts.speaks = true;
-        engine.counts(&mut board.counts);
-        board.groups = engine.groups(now);
-        board.silences = engine.silences();
+        let mut view = self.view();
+        view.counts.is_leader = true;
+        engine.counts(&mut view.counts);
+        view.groups = engine.groups(now);
+        view.silences = engine.silences();
     }
 
-    fn board(&self) -> std::sync::MutexGuard<'_, NotifierView> {
-        let board = self.shared.board.lock();
-        board.unwrap_or_else(PoisonError::into_inner)
+    fn view(&self) -> std::sync::MutexGuard<'_, NotifierView> {
+        let view = self.shared.view.lock();
+        view.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Channels that are at work may finish, and the state is kept.
     async fn end(&mut self) {
-        if let Some(seat) = &mut self.seat {
+        if let Some(lease) = &mut self.lease {
             let finished = async {
-                while !seat.engine.outbox().is_empty() {
-                    let Some(NoticeDone { number, channel }) = seat.done.recv().await else {
+                while !lease.engine.outbox().is_empty() {
+                    let Some(NoticeDone { number, channel }) = lease.done.recv().await else {
                         return;
                     };
                     let delivered = Input::Delivered { number, channel };
-                    seat.engine.on(delivered, Timestamp::now());
+                    lease.engine.on(delivered, Timestamp::now());
                 }
             };
             let _ = timeout(FAREWELL, finished).await; // the rest is in the outbox
-            if seat.engine.has_changed() {
-                let state = seat.engine.save();
+            if lease.engine.has_changed() {
+                let state = lease.engine.save();
                 if let Err(why) = self.memory.save(state).await {
                     tracing::error!("the last state of the alerts is lost: {why}");
                 }
             }
         }
-        self.rise();
+        self.release_lease();
     }
 }
 
@@ -474,7 +474,7 @@ impl NotifierLease {
             if !is_taken {
                 tracing::error!(
                     channel,
-                    page = notice.page,
+                    incident = notice.incident,
                     summary = notice.summary,
                     "an alert is given up: the channel is gone, or too much waits for it"
                 );
@@ -507,9 +507,9 @@ fn read(body: &[u8]) -> Option<Report> {
     }
 }
 
-async fn next_done(seat: &mut Option<NotifierLease>) -> NoticeDone {
-    match seat {
-        Some(seat) => match seat.done.recv().await {
+async fn next_done(lease: &mut Option<NotifierLease>) -> NoticeDone {
+    match lease {
+        Some(lease) => match lease.done.recv().await {
             Some(done) => done,
             None => std::future::pending().await,
         },

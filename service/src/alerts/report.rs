@@ -82,10 +82,10 @@ pub(super) enum OperatorRequest {
 
 impl ReportEntry {
     /// What alerts make of a happening; a retry is none of theirs, nor is what the policy drops.
-    pub(super) fn of(happening: &ServiceEvent, bench: &mut RuleSet, now: Timestamp) -> Option<Self> {
-        match happening {
+    pub(super) fn of(service_event: &ServiceEvent, rule_set: &mut RuleSet, now: Timestamp) -> Option<Self> {
+        match service_event {
             ServiceEvent::Parked(death) => {
-                let verdict = bench.judge(death);
+                let verdict = rule_set.judge(death);
                 let at = death.at.and_then(|at| Timestamp::try_from(at).ok());
                 let optional = |value: &Option<String>| {
                     value.as_ref().map(|v| sanitize::line(v, sanitize::FIELD))
@@ -110,7 +110,7 @@ impl ReportEntry {
                 }))
             }
             ServiceEvent::Troubled(trouble) => {
-                let verdict = bench.judge_trouble(trouble);
+                let verdict = rule_set.judge_trouble(trouble);
                 Some(Self::Troubled(QueueProblem {
                     vhost: sanitize::line(&trouble.vhost, sanitize::NAME),
                     queue: sanitize::line(&trouble.queue, sanitize::NAME),

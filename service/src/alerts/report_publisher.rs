@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 pub(super) struct ReportPublisher {
-    outlet: ReportSender,
+    report_sender: ReportSender,
     tick: Duration,
     shared: Arc<SharedState>,
     replica: String,
@@ -33,9 +33,9 @@ pub(super) struct ReportPublisher {
 }
 
 impl ReportPublisher {
-    pub(super) fn new(outlet: ReportSender, tick: Duration, shared: Arc<SharedState>) -> Self {
+    pub(super) fn new(report_sender: ReportSender, tick: Duration, shared: Arc<SharedState>) -> Self {
         Self {
-            outlet,
+            report_sender,
             tick,
             shared,
             replica: format!("{:016x}", fastrand::u64(..)),
@@ -88,7 +88,7 @@ impl ReportPublisher {
         loop {
             // A tick that nobody heard in time tells nothing.
             let lifetime = (report.entries.is_empty() && report.lost == 0).then(|| self.tick * 3);
-            match self.outlet.send(&report, lifetime).await {
+            match self.report_sender.send(&report, lifetime).await {
                 Ok(()) => return,
                 Err(why) => tracing::warn!(why, "alerts cannot be reported; trying again"),
             }

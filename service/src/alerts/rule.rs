@@ -155,10 +155,10 @@ pub(super) struct RuleMatch {
 /// The rules in their order, ready to judge. Blocks while a condition is judged: half a second a message at most.
 #[derive(Debug)]
 pub(super) struct RuleSet {
-    seats: Vec<CompiledRule>,
+    compiled_rules: Vec<CompiledRule>,
     redaction: Redaction,
     /// How often a condition could not be judged.
-    pub(super) unjudged: u64,
+    pub(super) unevaluated: u64,
 }
 
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl RuleSet {
     /// # Errors
     /// A sentence that names the rule.
     pub(super) fn new(rules: &[Rule], redacted: &[String]) -> Result<Self, String> {
-        let seats = rules.iter().map(|rule| {
+        let compiled_rules = rules.iter().map(|rule| {
             let condition = match &rule.condition {
                 Some(text) => Some(Condition::parse(text, &VARIABLES).map_err(|why| {
                     format!("the condition `where` of rule `{}`: {why}", rule.name)
@@ -192,17 +192,17 @@ impl RuleSet {
             })
         });
         Ok(Self {
-            seats: seats.collect::<Result<_, String>>()?,
+            compiled_rules: compiled_rules.collect::<Result<_, String>>()?,
             redaction: Redaction::new(redacted),
-            unjudged: 0,
+            unevaluated: 0,
         })
     }
 
     /// The verdict on a parked message.
     pub(super) fn judge(&mut self, death: &ParkedReport) -> RuleMatch {
-        let mut unjudged = 0;
-        let found = self.seats.iter_mut().find_map(|seat| {
-            let rule = &seat.rule;
+        let mut unevaluated = 0;
+        let found = self.compiled_rules.iter_mut().find_map(|compiled_rule| {
+            let rule = &compiled_rule.rule;
             let fits = fits(rule.queue.as_deref(), &death.queue)
                 && rule
                     .routing_key
@@ -217,19 +217,19 @@ impl RuleSet {
             if !fits {
                 return None;
             }
-            if let Some(condition) = &mut seat.condition {
+            if let Some(condition) = &mut compiled_rule.condition {
                 match condition.holds(variables(death)) {
                     Ok(true) => {}
                     Ok(false) => return None,
                     Err(Unjudged { why, is_slow }) => {
-                        unjudged += 1;
-                        if is_slow && !std::mem::replace(&mut seat.has_warned, true) {
+                        unevaluated += 1;
+                        if is_slow && !std::mem::replace(&mut compiled_rule.has_warned, true) {
                             tracing::warn!(
                                 rule = rule.name,
                                 queue = death.queue,
                                 why,
                                 "the condition `where` of a rule took too long on a message of this queue, so that message did not match the rule. Logged \
-                                 once; retryrmq_serve_alerts_unjudged_total counts all. Nested loops over lists are slow"
+                                 once; retryrmq_serve_alerts_unevaluated_total counts all. Nested loops over lists are slow"
                             );
                         }
                         tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
@@ -237,9 +237,9 @@ impl RuleSet {
                     }
                 }
             }
-            Some(&seat.rule)
+            Some(&compiled_rule.rule)
         });
-        self.unjudged += unjudged;
+        self.unevaluated += unevaluated;
         let otherwise;
         let rule = match found {
             Some(rule) => rule,
@@ -257,7 +257,7 @@ impl RuleSet {
 
     /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
     pub(super) fn judge_trouble(&self, trouble: &QueueTrouble) -> RuleMatch {
-        let found = self.seats.iter().map(|seat| &seat.rule).find(|rule| {
+        let found = self.compiled_rules.iter().map(|compiled_rule| &compiled_rule.rule).find(|rule| {
             fits(rule.queue.as_deref(), &trouble.queue)
                 && fits(rule.reason.as_deref(), trouble.kind)
                 && rule.routing_key.is_none()
@@ -391,8 +391,8 @@ mod tests {
             (|r| r.condition = Some("body.nothing == 7".into()), false),
         ] {
             let rules = [rule("mine", change), rule("rest", |_| ())];
-            let mut bench = RuleSet::new(&rules, &[]).unwrap();
-            let verdict = bench.judge(&death());
+            let mut rule_set = RuleSet::new(&rules, &[]).unwrap();
+            let verdict = rule_set.judge(&death());
             assert_eq!(verdict.rule == "mine", fits, "{:?}", rules[0]);
         }
         let none = RuleSet::new(&[], &[]).unwrap().judge(&death());

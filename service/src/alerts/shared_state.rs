@@ -17,9 +17,9 @@ pub(super) struct SharedState {
     pub(super) dropped: AtomicU64,
     /// Those dropped that no report has mentioned yet.
     pub(super) unmentioned: AtomicU64,
-    pub(super) unjudged: AtomicU64,
+    pub(super) unevaluated: AtomicU64,
     pub(super) bytes: AtomicUsize,
-    pub(super) board: Mutex<NotifierView>,
+    pub(super) view: Mutex<NotifierView>,
     pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
 }
 

@@ -20,7 +20,7 @@ use super::{
     DelayedSections,
     delay_headers::{DelayHeaders, as_published, plain},
     exchange_limiter::{ExchangeLimiter, AdmitResult},
-    next_action::{DelayedMessage, NextAction, OutgoingMessage, hop, order},
+    next_action::{DelayedMessage, NextAction, OutgoingMessage, next_delay_step, order},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{
@@ -52,15 +52,15 @@ const NAME: &str = "messages with a delay";
 #[derive(Debug)]
 pub(crate) struct DelayedDispatcher {
     client: Client,
-    shelf: Arc<ConfigWatcher>,
+    config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: EventBus,
+    event_bus: EventBus,
     health: Health,
     prefetch: u16,
-    retriers: RetrierCache,
-    doors: Arc<ExchangeLimiter>,
+    retrier_cache: RetrierCache,
+    exchange_limiter: Arc<ExchangeLimiter>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<StoreHandle>,
+    store_handle: Option<StoreHandle>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ impl CancelConditions {
 
     /// Resolves when a try that is still under way is of no use any more: its message comes again, or is to be given back. An alarm of the
     /// broker's holds tries up for hours; each would add a copy at its end.
-    async fn in_vain(&self, since: Instant) {
+    async fn cancelled(&self, since: Instant) {
         let (mut stop, mut losses, lost) = (self.stop.clone(), self.losses.clone(), self.lost);
         let again = async {
             let _ = losses.wait_for(|losses| *losses != lost).await;
@@ -116,12 +116,12 @@ impl CancelConditions {
         }
     }
 
-    /// What a try comes to; nothing where it is [in vain](Self::in_vain) first. `since` is when the message was taken.
-    async fn unless_in_vain<T>(&self, since: Instant, tried: impl Future<Output = T>) -> Option<T> {
+    /// What a try comes to; nothing where it is [in vain](Self::cancelled) first. `since` is when the message was taken.
+    async fn unless_cancelled<T>(&self, since: Instant, tried: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             done = tried => Some(done),
-            () = self.in_vain(since) => None,
+            () = self.cancelled(since) => None,
         }
     }
 }
@@ -129,35 +129,35 @@ impl CancelConditions {
 impl DelayedDispatcher {
     pub(crate) fn new(
         client: &Client,
-        shelf: &Arc<ConfigWatcher>,
+        config_watcher: &Arc<ConfigWatcher>,
         metrics: &Arc<Metrics>,
-        feed: &EventBus,
+        event_bus: &EventBus,
         health: &Health,
         prefetch: u16,
     ) -> Self {
         Self {
             client: client.clone(),
-            shelf: Arc::clone(shelf),
+            config_watcher: Arc::clone(config_watcher),
             metrics: Arc::clone(metrics),
-            feed: feed.clone(),
+            event_bus: event_bus.clone(),
             health: health.clone(),
             prefetch,
-            retriers: RetrierCache::new(client.clone()),
-            doors: Arc::new(ExchangeLimiter::new(prefetch)),
-            keeping: None,
+            retrier_cache: RetrierCache::new(client.clone()),
+            exchange_limiter: Arc::new(ExchangeLimiter::new(prefetch)),
+            store_handle: None,
         }
     }
 
     /// What is delayed waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<StoreHandle>) -> Self {
-        self.keeping = keeping;
+    pub(crate) fn store_handle(mut self, store_handle: Option<StoreHandle>) -> Self {
+        self.store_handle = store_handle;
         self
     }
 
     /// Runs until `stop` says so, and lets what is on its way come to its end.
     pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut books = self.shelf.changes();
-        let wanted = books.wait_for(|book| !book.delayed().is_empty());
+        let mut configs = self.config_watcher.changes();
+        let wanted = configs.wait_for(|service_config| !service_config.delayed().is_empty());
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             _ = wanted => {}
@@ -189,7 +189,7 @@ impl DelayedDispatcher {
                     self.look().await;
                     continue;
                 }
-                Ok(()) = books.changed() => {
+                Ok(()) = configs.changed() => {
                     self.look().await;
                     continue;
                 }
@@ -205,13 +205,13 @@ impl DelayedDispatcher {
                 lost: *losses.borrow(),
             };
             for delivery in subscription.try_next_batch(BATCH) {
-                let (courier, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
+                let (dispatcher, subscription) = (Arc::clone(&self), Arc::clone(&subscription));
                 let bounds = bounds.clone();
                 on_their_way.spawn(async move {
-                    if let Some(parked) = courier.refuse(&delivery.message).await {
+                    if let Some(parked) = dispatcher.refuse(&delivery.message).await {
                         return subscription.settle([(delivery.token, parked)]);
                     }
-                    match courier.see_through(&delivery.message, bounds).await {
+                    match dispatcher.handle(&delivery.message, bounds).await {
                         Disposition::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
                         Disposition::Returned => subscription.give_back([delivery.token]),
                     }
@@ -272,8 +272,8 @@ impl DelayedDispatcher {
     }
 
     async fn look(&self) {
-        let book = self.shelf.book();
-        let sections = book.delayed();
+        let service_config = self.config_watcher.service_config();
+        let sections = service_config.delayed();
         let Err(error) = self.client.apply_plan(&plan(sections)).await else {
             self.health.ended(NAME, None);
             return;
@@ -306,17 +306,17 @@ impl DelayedDispatcher {
             failure: Failure::new(why).of_type("NotDelayed"),
         };
         let failed = FailedMessage::of_queue(message, DELAYED_QUEUE);
-        if let Ok(retrier) = self.retriers.of(DELAYED_QUEUE)
+        if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
     }
 
     /// Returns when the message is published, waits or is parked, or when it is to go back.
-    async fn see_through(&self, message: &Message, mut bounds: CancelConditions) -> Disposition {
+    async fn handle(&self, message: &Message, mut bounds: CancelConditions) -> Disposition {
         let own = match message.delivery_exchange() {
             "" => message.properties().clone(),
             _ => as_published(message.properties()),
@@ -330,19 +330,19 @@ impl DelayedDispatcher {
             },
             properties: &own,
         };
-        let mut what = order(&arrival, self.shelf.book().delayed(), now());
-        let (since, mut patience, mut kept) = (Instant::now(), RetrySchedule::default(), None);
+        let mut what = order(&arrival, self.config_watcher.service_config().delayed(), now());
+        let (since, mut schedule, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {
                 return Disposition::Returned;
             }
             let done = match &what {
-                NextAction::Publish(out) => match self.doors.enter(&door(out), Instant::now()) {
-                    AdmitResult::Open(passage) => {
-                        let done = bounds.unless_in_vain(since, self.publish(out, message));
+                NextAction::Publish(out) => match self.exchange_limiter.enter(&limited_by(out), Instant::now()) {
+                    AdmitResult::Open(permit) => {
+                        let done = bounds.unless_cancelled(since, self.publish(out, message));
                         let done = done.await;
                         if let Some(Ok(())) = done {
-                            passage.arrived(Instant::now());
+                            permit.arrived(Instant::now());
                         }
                         done
                     }
@@ -359,7 +359,7 @@ impl DelayedDispatcher {
                 },
                 NextAction::Park(stamp, why) => {
                     let parked = self.park(stamp, why, &own, message);
-                    bounds.unless_in_vain(since, parked).await
+                    bounds.unless_cancelled(since, parked).await
                 }
                 NextAction::Wait(out, _) => {
                     let rest = rest(&out.stamp);
@@ -367,14 +367,14 @@ impl DelayedDispatcher {
                         what = NextAction::Publish(out.clone());
                         continue;
                     }
-                    if self.keeping.is_none() && hop(rest).is_none() {
+                    if self.store_handle.is_none() && next_delay_step(rest).is_none() {
                         if bounds.pause(rest).await {
                             return Disposition::Returned;
                         }
                         continue;
                     }
                     let waits = self.wait(out, rest, (&own, message), &mut kept);
-                    match bounds.unless_in_vain(since, waits).await {
+                    match bounds.unless_cancelled(since, waits).await {
                         Some(Err(DispatchError::Store(store::Error::Unkeepable(why)))) => {
                             what = NextAction::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
                             continue;
@@ -409,21 +409,21 @@ impl DelayedDispatcher {
                 DispatchError::Broker(error) => FailureCause::of(error.kind(), error.is_permanent()),
                 DispatchError::Store(_) => FailureCause::AllAway,
             };
-            let advice = patience.after(cause, CALM);
+            let advice = schedule.after(cause, CALM);
             if let (NextAction::Publish(out), DispatchError::Broker(error)) = (&what, &fault) {
-                if is_hopeless(error) {
+                if needs_operator(error) {
                     let why = format!(
                         "it was due, and cannot be published to {} with the routing key {}: {error}; once that is mended, replay it",
                         exchange(&out.to),
                         terminal_escape::line(&out.stamp.key)
                     );
                     what = NextAction::Park(out.stamp.clone(), why);
-                    patience = RetrySchedule::default();
+                    schedule = RetrySchedule::default();
                     continue;
                 }
                 if advice.takes_place {
                     what = put_off(out);
-                    patience = RetrySchedule::default();
+                    schedule = RetrySchedule::default();
                     continue;
                 }
             }
@@ -447,15 +447,15 @@ impl DelayedDispatcher {
         (own, message): (&BasicProperties, &Message),
         kept: &mut Option<StoredMessage>,
     ) -> Result<(), DispatchError> {
-        if let Some(keeping) = &self.keeping {
+        if let Some(store_handle) = &self.store_handle {
             // The same at each try, so that it is stored once.
             let kept = match kept {
                 Some(kept) => kept,
                 None => kept.insert(StoredMessage::new(draft(out, rest, message))?),
             };
-            return Ok(keeping.keep(kept).await?);
+            return Ok(store_handle.keep(kept).await?);
         }
-        let Some(step) = hop(rest) else {
+        let Some(step) = next_delay_step(rest) else {
             return Ok(());
         };
         let copy = Publish::to_queue(DELAYED_QUEUE, message.body())
@@ -479,9 +479,9 @@ impl DelayedDispatcher {
             message.body().to_vec(),
         )?;
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
-        let retrier = self.retriers.of(DELAYED_QUEUE)?;
+        let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
         }
         Ok(())
     }
@@ -494,7 +494,7 @@ const CALM: RetryContext = RetryContext {
 };
 
 /// What a message waits for the answer of: its exchange, or its queue where that is the default one. Both may have one name.
-fn door(out: &OutgoingMessage) -> String {
+fn limited_by(out: &OutgoingMessage) -> String {
     match out.to.as_str() {
         "" => format!("queue {}", out.stamp.key),
         exchange => format!("exchange {exchange}"),
@@ -509,7 +509,7 @@ fn put_off(out: &OutgoingMessage) -> NextAction {
 }
 
 /// Whether the exchange would refuse it again until somebody acts.
-fn is_hopeless(error: &Error) -> bool {
+fn needs_operator(error: &Error) -> bool {
     error.is_permanent() || error.kind() == ErrorKind::Unroutable || is_its_own(error.kind())
 }
 

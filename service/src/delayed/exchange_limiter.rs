@@ -24,7 +24,7 @@ pub(super) struct ExchangeLimiter {
 struct ExchangeStates {
     /// On all of them.
     taken: usize,
-    by_door: HashMap<String, ExchangeState>,
+    by_exchange: HashMap<String, ExchangeState>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) enum AdmitResult {
 /// A place on a way, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ExchangePermit {
-    doors: Arc<ExchangeLimiter>,
+    exchange_limiter: Arc<ExchangeLimiter>,
     to: String,
 }
 
@@ -65,7 +65,7 @@ impl ExchangeLimiter {
     pub(super) fn enter(self: &Arc<Self>, to: &str, now: Instant) -> AdmitResult {
         let mut ways = self.lock();
         let left = self.places.saturating_sub(ways.taken);
-        let way = ways.by_door.entry(to.to_owned()).or_insert(ExchangeState {
+        let way = ways.by_exchange.entry(to.to_owned()).or_insert(ExchangeState {
             taken: 0,
             moved: now,
         });
@@ -77,7 +77,7 @@ impl ExchangeLimiter {
             way.taken += 1;
             ways.taken += 1;
             return AdmitResult::Open(ExchangePermit {
-                doors: Arc::clone(self),
+                exchange_limiter: Arc::clone(self),
                 to: to.to_owned(),
             });
         }
@@ -95,7 +95,7 @@ impl ExchangeLimiter {
 impl ExchangePermit {
     /// The message was taken.
     pub(super) fn arrived(self, now: Instant) {
-        if let Some(way) = self.doors.lock().by_door.get_mut(&self.to) {
+        if let Some(way) = self.exchange_limiter.lock().by_exchange.get_mut(&self.to) {
             way.moved = now;
         }
     }
@@ -103,12 +103,12 @@ impl ExchangePermit {
 
 impl Drop for ExchangePermit {
     fn drop(&mut self) {
-        let mut ways = self.doors.lock();
+        let mut ways = self.exchange_limiter.lock();
         ways.taken -= 1;
-        if let Some(way) = ways.by_door.get_mut(&self.to) {
+        if let Some(way) = ways.by_exchange.get_mut(&self.to) {
             way.taken -= 1;
             if way.taken == 0 {
-                ways.by_door.remove(&self.to);
+                ways.by_exchange.remove(&self.to);
             }
         }
     }
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn an_exchange_that_does_not_answer_takes_half_of_the_places_and_keeps_nobody_waiting() {
-        let (doors, now) = (Arc::new(ExchangeLimiter::new(8)), Instant::now());
-        let enter = |to, at| doors.enter(to, at);
+        let (exchange_limiter, now) = (Arc::new(ExchangeLimiter::new(8)), Instant::now());
+        let enter = |to, at| exchange_limiter.enter(to, at);
         let mut taken: Vec<_> = (0..4).map(|_| enter("a", now)).collect();
         assert!(taken.iter().all(|one| matches!(one, AdmitResult::Open(_))));
         assert!(matches!(enter("a", now), AdmitResult::Busy));
@@ -137,42 +137,42 @@ mod tests {
         assert!(matches!(next, AdmitResult::Open(_)));
         assert!(matches!(enter("a", later), AdmitResult::Busy));
         drop((next, taken));
-        assert!(doors.lock().by_door.is_empty());
-        assert_eq!(doors.lock().taken, 0);
+        assert!(exchange_limiter.lock().by_exchange.is_empty());
+        assert_eq!(exchange_limiter.lock().taken, 0);
     }
 
     #[test]
     fn several_exchanges_that_do_not_answer_leave_room_for_one_more() {
-        let (doors, now) = (Arc::new(ExchangeLimiter::new(100)), Instant::now());
+        let (exchange_limiter, now) = (Arc::new(ExchangeLimiter::new(100)), Instant::now());
         let mut taken = Vec::new();
         for name in ["a", "b", "c", "d"] {
             for _ in 0..200 {
-                taken.extend(open(doors.enter(name, now)));
+                taken.extend(open(exchange_limiter.enter(name, now)));
             }
         }
         assert!(taken.len() < 100, "{}", taken.len());
-        assert!(open(doors.enter("fine", now)).is_some());
+        assert!(open(exchange_limiter.enter("fine", now)).is_some());
         let later = now + STUCK;
-        assert!(matches!(doors.enter("a", later), AdmitResult::Stuck));
+        assert!(matches!(exchange_limiter.enter("a", later), AdmitResult::Stuck));
     }
 
     #[test]
     fn what_comes_at_once_after_a_quiet_while_does_not_show_an_exchange_as_stuck() {
-        let (doors, now) = (Arc::new(ExchangeLimiter::new(8)), Instant::now());
-        let slow = open(doors.enter("a", now));
+        let (exchange_limiter, now) = (Arc::new(ExchangeLimiter::new(8)), Instant::now());
+        let slow = open(exchange_limiter.enter("a", now));
         let later = now + STUCK * 5;
-        let burst: Vec<_> = (0..3).map(|_| open(doors.enter("a", later))).collect();
+        let burst: Vec<_> = (0..3).map(|_| open(exchange_limiter.enter("a", later))).collect();
         assert!(burst.iter().all(Option::is_some) && slow.is_some());
-        assert!(matches!(doors.enter("a", later), AdmitResult::Busy));
+        assert!(matches!(exchange_limiter.enter("a", later), AdmitResult::Busy));
         // One that leaves without an answer, so that another one takes its place, is no sign that it moves.
         drop(slow);
-        let _next = open(doors.enter("a", later + STUCK / 2));
-        assert!(matches!(doors.enter("a", later + STUCK), AdmitResult::Stuck));
+        let _next = open(exchange_limiter.enter("a", later + STUCK / 2));
+        assert!(matches!(exchange_limiter.enter("a", later + STUCK), AdmitResult::Stuck));
     }
 
     fn open(entry: AdmitResult) -> Option<ExchangePermit> {
         match entry {
-            AdmitResult::Open(passage) => Some(passage),
+            AdmitResult::Open(permit) => Some(permit),
             AdmitResult::Busy | AdmitResult::Stuck => None,
         }
     }

@@ -108,22 +108,22 @@ fn milliseconds(delay: Duration) -> u64 {
 
 /// The rung in which a message waits next: the longest that is not longer than what is left, so that it never comes late. `None` where that is
 /// too short for a queue.
-pub(super) fn hop(rest: Duration) -> Option<Duration> {
+pub(super) fn next_delay_step(rest: Duration) -> Option<Duration> {
     if rest < SHORTEST {
         return None;
     }
     // A clock that went back makes a rest of any length; and no wait is longer than this.
     if rest >= MAX_DELAY {
-        return Some(hop_below(MAX_DELAY));
+        return Some(delay_step_below(MAX_DELAY));
     }
     if delay_step(rest) == rest {
         return Some(rest);
     }
-    Some(hop_below(rest))
+    Some(delay_step_below(rest))
 }
 
 /// The longest rung that is not longer.
-fn hop_below(rest: Duration) -> Duration {
+fn delay_step_below(rest: Duration) -> Duration {
     // The rung below is at least 0.79 of the one above.
     let mut below = SHORTEST;
     let mut next = SHORTEST;
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_makes_no_wait_that_is_refused() {
         for years in [1, 2, 56, 1_000] {
-            let step = hop(MAX_DELAY * years).unwrap();
+            let step = next_delay_step(MAX_DELAY * years).unwrap();
             assert!(step <= MAX_DELAY && delay_step(step) == step, "{step:?}");
         }
     }
@@ -251,14 +251,14 @@ mod tests {
         fn a_wait_is_never_too_long_and_ends_after_few_hops(ms in 0u64..=31_536_000_000) {
             let mut rest = Duration::from_millis(ms);
             prop_assert!(rest <= MAX_DELAY);
-            let mut hops = 0;
-            while let Some(step) = hop(rest) {
+            let mut steps = 0;
+            while let Some(step) = next_delay_step(rest) {
                 prop_assert!(step <= rest && step >= SHORTEST);
                 prop_assert_eq!(delay_step(step), step, "it is a rung, so that it needs no expiration");
                 rest -= step;
-                hops += 1;
+                steps += 1;
             }
-            prop_assert!(rest < SHORTEST && hops <= 15, "{} hops, {:?}", hops, rest);
+            prop_assert!(rest < SHORTEST && steps <= 15, "{} hops, {:?}", steps, rest);
         }
 
         #[test]

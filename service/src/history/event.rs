@@ -90,8 +90,8 @@ const FIELD: usize = 255;
 
 impl Event {
     /// What the history keeps of a happening; of a queue's trouble nothing.
-    pub(crate) fn of(happening: &ServiceEvent, now: Timestamp) -> Option<Self> {
-        let event = match happening {
+    pub(crate) fn of(service_event: &ServiceEvent, now: Timestamp) -> Option<Self> {
+        let event = match service_event {
             ServiceEvent::Retried(retry) => Self::retried(retry),
             ServiceEvent::Parked(death) => Self::parked(death),
             ServiceEvent::Dropped {
@@ -153,15 +153,15 @@ impl Event {
     }
 
     /// What a person does to a parked message.
-    pub(crate) fn to_record(deed: HistoryAction, queue: &str, record: &Record) -> Self {
+    pub(crate) fn to_record(action: HistoryAction, queue: &str, record: &Record) -> Self {
         let message = record.message();
         let at = record.parked_at.and_then(|at| Timestamp::try_from(at).ok());
         Self {
             // What was found happened when it was parked.
             at: at
-                .filter(|_| matches!(deed, HistoryAction::Found | HistoryAction::Restored))
+                .filter(|_| matches!(action, HistoryAction::Found | HistoryAction::Restored))
                 .unwrap_or_else(Timestamp::now),
-            event: deed,
+            event: action,
             queue: queue.to_owned(),
             message_id: message.message_id().map(str::to_owned),
             mark: Some(record.mark.clone()),
@@ -175,10 +175,10 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiter(deed: HistoryAction, queue: &str, waiter: &WaitingMessage) -> Self {
+    pub(crate) fn to_waiter(action: HistoryAction, queue: &str, waiter: &WaitingMessage) -> Self {
         Self {
             at: Timestamp::now(),
-            event: deed,
+            event: action,
             queue: queue.to_owned(),
             message_id: waiter.message().message_id().map(str::to_owned),
             mark: Some(waiter.mark.clone()),

@@ -42,14 +42,14 @@ pub(crate) struct Index {
 struct Inner {
     queues: BTreeMap<String, Queue>,
     /// Parked messages, by queue and mark.
-    deaths: BTreeMap<(String, String), Arc<Event>>,
+    parked_events: BTreeMap<(String, String), Arc<Event>>,
     /// The same, in the order in which they came. Some are gone meanwhile.
     order: VecDeque<(String, String)>,
     /// Messages that wait, by the millisecond in which they are due.
     waits: BTreeMap<(i64, u64), Arc<Event>>,
     number: u64,
     /// What people did, newest last.
-    deeds: VecDeque<Arc<Event>>,
+    actions: VecDeque<Arc<Event>>,
     /// The minute in which was last forgotten what is over, even when nobody looks.
     forgot: i64,
 }
@@ -157,9 +157,9 @@ impl Index {
             HistoryAction::Replayed | HistoryAction::Restored | HistoryAction::Cancelled | HistoryAction::Silenced | HistoryAction::Closed
         ) || event.event == HistoryAction::Dropped && event.mark.is_some();
         if is_of_a_person {
-            inner.deeds.push_back(Arc::new(event.clone()));
-            if inner.deeds.len() > DEEDS {
-                inner.deeds.pop_front();
+            inner.actions.push_back(Arc::new(event.clone()));
+            if inner.actions.len() > DEEDS {
+                inner.actions.pop_front();
             }
         }
     }
@@ -168,7 +168,7 @@ impl Index {
     pub(crate) fn queues(&self, now: Timestamp) -> Vec<QueueSummary> {
         let mut inner = self.lock();
         inner.forget(now);
-        let mut lines: BTreeMap<&String, QueueSummary> = BTreeMap::new();
+        let mut summaries: BTreeMap<&String, QueueSummary> = BTreeMap::new();
         for (name, queue) in &inner.queues {
             let mut line = QueueSummary {
                 name: name.clone(),
@@ -177,20 +177,20 @@ impl Index {
             };
             let recent = queue.minutes.range(minute(now) - DAY..);
             recent.for_each(|(_, minute)| line.day.add(minute));
-            lines.insert(name, line);
+            summaries.insert(name, line);
         }
-        for (queue, _) in inner.deaths.keys() {
-            lines.entry(queue).or_default().parked += 1;
+        for (queue, _) in inner.parked_events.keys() {
+            summaries.entry(queue).or_default().parked += 1;
         }
         for wait in inner.waits.values() {
-            lines.entry(&wait.queue).or_default().waiting += 1;
+            summaries.entry(&wait.queue).or_default().waiting += 1;
         }
-        let mut lines: Vec<_> = lines.into_values().filter(|l| !l.name.is_empty()).collect();
-        lines.sort_by(|a, b| {
+        let mut summaries: Vec<_> = summaries.into_values().filter(|l| !l.name.is_empty()).collect();
+        summaries.sort_by(|a, b| {
             let rank = |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
         });
-        lines
+        summaries
     }
 
     /// The 24 hours until now of one queue, or of all, oldest first.
@@ -235,21 +235,21 @@ impl Index {
     }
 
     /// The parked messages of a queue, or of one of its groups, that are known by name: the latest first.
-    pub(crate) fn deaths(&self, queue: &str, fingerprint: Option<&str>) -> Vec<Arc<Event>> {
+    pub(crate) fn parked_events(&self, queue: &str, fingerprint: Option<&str>) -> Vec<Arc<Event>> {
         let inner = self.lock();
         let of_group = |death: &&Arc<Event>| {
             fingerprint.is_none_or(|print| Event::text(&death.fingerprint) == print)
         };
         let all = inner.of_queue(queue).map(|(_, death)| death);
-        let mut deaths: Vec<_> = all.filter(of_group).map(Arc::clone).collect();
-        deaths.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.mark.cmp(&b.mark)));
-        deaths
+        let mut parked_events: Vec<_> = all.filter(of_group).map(Arc::clone).collect();
+        parked_events.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.mark.cmp(&b.mark)));
+        parked_events
     }
 
     /// One parked message.
     pub(crate) fn death(&self, queue: &str, mark: &str) -> Option<Arc<Event>> {
         let key = (queue.to_owned(), mark.to_owned());
-        self.lock().deaths.get(&key).map(Arc::clone)
+        self.lock().parked_events.get(&key).map(Arc::clone)
     }
 
     /// What waits, by the time when it is due.
@@ -270,7 +270,7 @@ impl Index {
         let text = text.to_lowercase();
         let has = |field: &str| field.to_lowercase().contains(&text);
         let inner = self.lock();
-        let found = inner.deaths.values().filter(|death| {
+        let found = inner.parked_events.values().filter(|death| {
             has(&death.queue)
                 || [
                     &death.message_id,
@@ -287,10 +287,10 @@ impl Index {
     }
 
     /// What people did in a queue, or in a job: the latest first.
-    pub(crate) fn deeds(&self, is_meant: impl Fn(&Event) -> bool, most: usize) -> Vec<Arc<Event>> {
+    pub(crate) fn actions(&self, is_meant: impl Fn(&Event) -> bool, most: usize) -> Vec<Arc<Event>> {
         let inner = self.lock();
-        let deeds = inner.deeds.iter().rev().filter(|deed| is_meant(deed));
-        deeds.take(most).map(Arc::clone).collect()
+        let actions = inner.actions.iter().rev().filter(|action| is_meant(action));
+        actions.take(most).map(Arc::clone).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -341,8 +341,8 @@ impl Queue {
 impl Inner {
     fn of_queue(&self, queue: &str) -> impl Iterator<Item = (&(String, String), &Arc<Event>)> {
         let from = (queue.to_owned(), String::new());
-        let deaths = self.deaths.range(from..);
-        deaths.take_while(move |((of, _), _)| of.len() == queue.len() && of == queue)
+        let parked_events = self.parked_events.range(from..);
+        parked_events.take_while(move |((of, _), _)| of.len() == queue.len() && of == queue)
     }
 
     fn die(&mut self, event: &Event, room: usize) {
@@ -351,21 +351,21 @@ impl Inner {
         };
         let key = (event.queue.clone(), mark.clone());
         if self
-            .deaths
+            .parked_events
             .insert(key.clone(), Arc::new(event.clone()))
             .is_some()
         {
             return;
         }
         self.order.push_back(key);
-        while self.deaths.len() > room
+        while self.parked_events.len() > room
             && let Some(oldest) = self.order.pop_front()
         {
-            self.deaths.remove(&oldest);
+            self.parked_events.remove(&oldest);
         }
         if self.order.len() > room.saturating_mul(2) {
-            let deaths = &self.deaths;
-            self.order.retain(|key| deaths.contains_key(key));
+            let parked_events = &self.parked_events;
+            self.order.retain(|key| parked_events.contains_key(key));
         }
     }
 
@@ -385,7 +385,7 @@ impl Inner {
 
     fn leave(&mut self, event: &Event) {
         if let Some(mark) = &event.mark {
-            self.deaths.remove(&(event.queue.clone(), mark.clone()));
+            self.parked_events.remove(&(event.queue.clone(), mark.clone()));
         }
     }
 
@@ -394,9 +394,9 @@ impl Inner {
         self.forgot = minute(now);
         let waits = self.waits.split_off(&(now.as_millisecond(), 0));
         self.waits = waits;
-        let (first, deaths) = (minute(now) - DAY, &self.deaths);
+        let (first, parked_events) = (minute(now) - DAY, &self.parked_events);
         let mut alive: HashMap<&str, HashSet<&str>> = HashMap::new();
-        for ((queue, _), death) in deaths {
+        for ((queue, _), death) in parked_events {
             let prints = alive.entry(queue).or_default();
             prints.insert(Event::text(&death.fingerprint));
         }
@@ -443,14 +443,14 @@ impl Collector for IndexMetrics {
             let labels = [("queue", queue), ("reason", reason)];
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
         }
-        let lines = self.0.queues(now);
+        let summaries = self.0.queues(now);
         let mut family = encoder.encode_descriptor(
-            "parked_known",
-            "Parked messages that the history knows by name",
+            "parked_indexed",
+            "Parked messages that the history has indexed",
             None,
             MetricType::Gauge,
         )?;
-        for line in lines {
+        for line in summaries {
             let count = i64::try_from(line.parked).unwrap_or(i64::MAX);
             let labels = [("queue", line.name)];
             ConstGauge::new(count).encode(family.encode_family(&labels)?)?;
@@ -467,10 +467,10 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    fn event(deed: HistoryAction, mark: &str, seconds: i64) -> Event {
+    fn event(action: HistoryAction, mark: &str, seconds: i64) -> Event {
         Event {
             at: at(seconds),
-            event: deed,
+            event: action,
             queue: "orders".to_owned(),
             mark: Some(mark.to_owned()),
             fingerprint: Some("f".to_owned()),
@@ -489,15 +489,15 @@ mod tests {
         let mut other = event(HistoryAction::Parked, "z", 0);
         other.queue = "orders.eu".to_owned();
         index.add(&other, at(1));
-        assert_eq!(index.deaths("orders", Some("f")).len(), 2);
+        assert_eq!(index.parked_events("orders", Some("f")).len(), 2);
         assert_eq!(index.search("no stock", 10).len(), 3);
         assert_eq!(index.search("no stock", 1).len(), 1);
         index.add(&event(HistoryAction::Replayed, "a", 2).by("ann", "j"), at(2));
         assert!(index.death("orders", "a").is_none());
         let groups = index.groups("orders", at(3));
         assert_eq!((groups.len(), groups[0].parked, groups[0].count), (1, 1, 3));
-        let deeds = index.deeds(|deed| deed.job.as_deref() == Some("j"), 10);
-        assert_eq!((deeds.len(), deeds[0].who.as_str()), (1, "ann"));
+        let actions = index.actions(|action| action.job.as_deref() == Some("j"), 10);
+        assert_eq!((actions.len(), actions[0].who.as_str()), (1, "ann"));
     }
 
     #[test]
@@ -571,9 +571,9 @@ mod tests {
                 );
             }
         }
-        assert_eq!(index.deaths("orders", None).len(), 5);
+        assert_eq!(index.parked_events("orders", None).len(), 5);
         assert!(index.lock().order.len() <= 10);
         assert_eq!(index.groups("orders", at(2_000)).len(), GROUPS);
-        assert!(index.lock().deeds.len() <= DEEDS);
+        assert!(index.lock().actions.len() <= DEEDS);
     }
 }

@@ -72,7 +72,7 @@ impl LastEntry {
 pub(crate) struct History {
     configuration: Configuration,
     index: Arc<Index>,
-    peers: Arc<PolicyDrift>,
+    policy_drift: Arc<PolicyDrift>,
     written: Counter,
     dropped: Counter,
     /// Events that are on their way to the stream.
@@ -84,7 +84,7 @@ impl History {
         Self {
             index: Arc::new(Index::new(configuration.records)),
             configuration,
-            peers: Arc::default(),
+            policy_drift: Arc::default(),
             written: Counter::default(),
             dropped: Counter::default(),
             pending: watch::Sender::new(0),
@@ -123,7 +123,7 @@ impl History {
             registry.register(
                 "policies_differ",
                 "1 while another service of this virtual host decides by another policy, for a minute at least",
-                self.peers.differ.clone(),
+                self.policy_drift.differ.clone(),
             );
         }
         registry.register_collector(Box::new(index::IndexMetrics(Arc::clone(&self.index))));
@@ -131,7 +131,7 @@ impl History {
     }
 
     /// Writes what the feed tells and by which policy of the shelf this service decides, and follows the stream. Never ends.
-    pub(crate) async fn run(&self, client: &Client, feed: &EventBus, shelf: &ConfigWatcher) {
+    pub(crate) async fn run(&self, client: &Client, event_bus: &EventBus, config_watcher: &ConfigWatcher) {
         if !self.configuration.enabled {
             return std::future::pending().await;
         }
@@ -141,13 +141,13 @@ impl History {
             self.pending.clone(),
         );
         // From the first moment on: what happens while the stream is made waits.
-        let news = feed.listen();
+        let news = event_bus.listen();
         let stream = &self.configuration.stream;
         let (made, is_made) = watch::channel(false);
         let follow = async {
             self.make(client).await;
             made.send_replace(true);
-            tokio::join!(self.follow(client), self.compare(client, shelf));
+            tokio::join!(self.follow(client), self.compare(client, config_watcher));
         };
         tokio::join!(recorder.run(client, stream, news, is_made), follow);
     }
@@ -167,12 +167,12 @@ impl History {
     }
 
     /// Says by which policy this service decides, and looks whether the others decide alike. Never ends.
-    async fn compare(&self, client: &Client, shelf: &ConfigWatcher) {
-        let mut books = shelf.changes();
+    async fn compare(&self, client: &Client, config_watcher: &ConfigWatcher) {
+        let mut configs = config_watcher.changes();
         loop {
-            let digest = books.borrow_and_update().digest();
-            let events = [self.peers.says(&digest)];
-            self.peers.compare();
+            let digest = configs.borrow_and_update().digest();
+            let events = [self.policy_drift.says(&digest)];
+            self.policy_drift.compare();
             let said = recorder::publish(client, &self.configuration.stream, &events);
             if let Ok(Err(why)) = timeout(policy_drift::BEAT, said).await {
                 debug!(
@@ -181,7 +181,7 @@ impl History {
                 );
             }
             tokio::select! {
-                Ok(()) = books.changed() => {}
+                Ok(()) = configs.changed() => {}
                 () = sleep(policy_drift::BEAT) => {}
             }
         }
@@ -268,7 +268,7 @@ impl History {
                                 // Anybody who may write to the stream may write anything.
                                 if let Ok(event) = serde_json::from_slice::<Event>(&entry.body) {
                                     self.index.add(&event, Timestamp::now());
-                                    self.peers.hear(&event, Timestamp::now());
+                                    self.policy_drift.hear(&event, Timestamp::now());
                                 }
                             }
                             Err(error) => break error,

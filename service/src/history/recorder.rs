@@ -60,8 +60,8 @@ impl Recorder {
     }
 
     async fn take(&self, mut news: Receiver<ServiceEvent>, events: Sender<Event>) {
-        while let Some(happening) = news.recv().await {
-            let Some(event) = Event::of(&happening, Timestamp::now()) else {
+        while let Some(service_event) = news.recv().await {
+            let Some(event) = Event::of(&service_event, Timestamp::now()) else {
                 continue;
             };
             match events.try_send(event) {

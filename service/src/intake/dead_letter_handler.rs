@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     classify::{Classified, judge, taken_over},
-    parked_event::{BodyContent, message_id, obituary, retry, traceparent},
+    parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
     retrier_cache::RetrierCache,
     retry_schedule::{FailureCause, RetrySchedule, RetryContext},
@@ -66,14 +66,14 @@ impl ChannelState {
 /// Sees messages out. Shared by all that are on their way.
 #[derive(Debug)]
 pub(crate) struct DeadLetterHandler {
-    retriers: RetrierCache,
-    shelf: Arc<ConfigWatcher>,
+    retrier_cache: RetrierCache,
+    config_watcher: Arc<ConfigWatcher>,
     metrics: Arc<Metrics>,
-    feed: EventBus,
-    holds: Arc<PerQueueLimit>,
-    tide: watch::Receiver<ChannelState>,
+    event_bus: EventBus,
+    per_queue_limit: Arc<PerQueueLimit>,
+    channel_state: watch::Receiver<ChannelState>,
     /// Where messages wait; in waiting queues without it.
-    keeping: Option<StoreHandle>,
+    store_handle: Option<StoreHandle>,
 }
 
 /// A message that is to be stored.
@@ -141,56 +141,56 @@ enum StoreOutcome {
 impl DeadLetterHandler {
     pub(crate) fn new(
         client: Client,
-        shelf: Arc<ConfigWatcher>,
+        config_watcher: Arc<ConfigWatcher>,
         metrics: Arc<Metrics>,
-        feed: EventBus,
+        event_bus: EventBus,
         prefetch: u16,
-        tide: watch::Receiver<ChannelState>,
+        channel_state: watch::Receiver<ChannelState>,
     ) -> Self {
         Self {
-            retriers: RetrierCache::new(client),
-            shelf,
+            retrier_cache: RetrierCache::new(client),
+            config_watcher,
             metrics,
-            feed,
-            holds: Arc::new(PerQueueLimit::new(prefetch)),
-            tide,
-            keeping: None,
+            event_bus,
+            per_queue_limit: Arc::new(PerQueueLimit::new(prefetch)),
+            channel_state,
+            store_handle: None,
         }
     }
 
     /// What comes back waits there, and not in waiting queues.
-    pub(crate) fn keeping(mut self, keeping: Option<StoreHandle>) -> Self {
-        self.keeping = keeping;
+    pub(crate) fn store_handle(mut self, store_handle: Option<StoreHandle>) -> Self {
+        self.store_handle = store_handle;
         self
     }
 
     /// Sees a message out: returns when its copy is confirmed, or when it is to go back. `losses` are those of the [`ChannelState`] before it was taken
     /// out of the subscription.
-    pub(crate) async fn see_out(&self, message: &Message, losses: u64) -> Disposition {
+    pub(crate) async fn handle(&self, message: &Message, losses: u64) -> Disposition {
         if message.queue() == HANDOVER_QUEUE {
             return self.take_over(message, losses).await;
         }
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Classified::Dead(death) => death,
-            Classified::LetGo(death) => return self.let_go(&death),
-            Classified::Stray(why) => return self.stray(message, &why, losses).await,
+            Classified::LetGo(death) => return self.release_for_alerts(&death),
+            Classified::Stray(why) => return self.park_unroutable(message, &why, losses).await,
         };
         let made = FailedMessage::dead_letter(message, &death)
-            .and_then(|failed| Ok((self.retriers.of(&death.queue)?, failed)));
+            .and_then(|failed| Ok((self.retrier_cache.of(&death.queue)?, failed)));
         let (retrier, failed) = match made {
             Ok(made) => made,
             Err(error) => {
                 let queue = terminal_escape::line(&death.queue);
                 let why =
                     format!("it died in {queue}, and cannot wait or be parked for it: {error}");
-                return self.stray(message, &why, losses).await;
+                return self.park_unroutable(message, &why, losses).await;
             }
         };
         for (header, why) in failed.distrusted() {
             warn!(queue = %terminal_escape::line(&death.queue), header, why, "a header is not believed and counts as absent");
         }
         let reason = Reason::parse(&death.reason);
-        let action = self.shelf.book().action(
+        let action = self.config_watcher.service_config().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -224,16 +224,16 @@ impl DeadLetterHandler {
             Ok(taken) => taken,
             Err(why) => {
                 return self
-                    .stray(message, &terminal_escape::line(&why), losses)
+                    .park_unroutable(message, &terminal_escape::line(&why), losses)
                     .await;
             }
         };
-        let retrier = match self.retriers.of(failed.queue()) {
+        let retrier = match self.retrier_cache.of(failed.queue()) {
             Ok(retrier) => retrier,
             Err(error) => {
                 let why = format!("it was handed over, and cannot wait or be parked: {error}");
                 return self
-                    .stray(message, &terminal_escape::line(&why), losses)
+                    .park_unroutable(message, &terminal_escape::line(&why), losses)
                     .await;
             }
         };
@@ -244,7 +244,7 @@ impl DeadLetterHandler {
             Handover::Retry { .. } | Handover::Park(_) => &failure,
             _ => &none,
         };
-        let action = self.shelf.book().action(
+        let action = self.config_watcher.service_config().action(
             failed.queue(),
             failed.routing_key(),
             failed.properties().headers().as_ref(),
@@ -276,7 +276,7 @@ impl DeadLetterHandler {
     }
 
     /// Parked, it would be told; and what is told makes the queues of the alerts let go of the next.
-    fn let_go(&self, death: &XDeath) -> Disposition {
+    fn release_for_alerts(&self, death: &XDeath) -> Disposition {
         self.metrics.dropped(&death.queue, &death.reason);
         debug!(
             queue = death.queue,
@@ -294,7 +294,7 @@ impl DeadLetterHandler {
             reason = %terminal_escape::line(reason),
             "dropped, because the policy says so"
         );
-        self.feed.tell(|| ServiceEvent::Dropped {
+        self.event_bus.tell(|| ServiceEvent::Dropped {
             queue: failed.queue().to_owned(),
             message_id: message_id(failed),
             reason: reason.to_owned(),
@@ -314,19 +314,19 @@ impl DeadLetterHandler {
                     "it failed in {queue}, and that queue does not exist any more: declare it, and replay this with \
                      `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE"
                 );
-                return self.stray(message, &why, case.losses).await;
+                return self.park_unroutable(message, &why, case.losses).await;
             }
         }
         Disposition::Done
     }
 
     /// Parks what belongs to no work queue.
-    async fn stray(&self, message: &Message, why: &str, losses: u64) -> Disposition {
-        let fate = self.park_here(message, why, "Stray", losses).await;
-        if fate == Disposition::Done {
-            self.metrics.stray();
+    async fn park_unroutable(&self, message: &Message, why: &str, losses: u64) -> Disposition {
+        let disposition = self.park_here(message, why, "Stray", losses).await;
+        if disposition == Disposition::Done {
+            self.metrics.park_unroutable();
         }
-        fate
+        disposition
     }
 
     /// Parks for the intake what its own queue does not take while too many of that are held already.
@@ -337,17 +337,17 @@ impl DeadLetterHandler {
              `retryrmq parked replay {INTAKE_QUEUE} MESSAGE --to {queue}`, where `retryrmq parked ls {INTAKE_QUEUE}` shows MESSAGE",
             terminal_escape::line(&case.reason)
         );
-        let fate = self
+        let disposition = self
             .park_here(message, &why, "NotStored", case.losses)
             .await;
-        if fate == Disposition::Done {
+        if disposition == Disposition::Done {
             self.metrics.overflowed(case.failed.queue());
         }
-        fate
+        disposition
     }
 
     async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Disposition {
-        let retrier = match self.retriers.of(INTAKE_QUEUE) {
+        let retrier = match self.retrier_cache.of(INTAKE_QUEUE) {
             Ok(retrier) => retrier,
             Err(error) => {
                 warn!(%error, "a message cannot be parked for the intake, and is given back to it");
@@ -378,19 +378,19 @@ impl DeadLetterHandler {
     async fn store(&self, case: &PendingStore) -> StoreOutcome {
         let since = Instant::now();
         let queue = case.failed.queue();
-        let (mut patience, mut place, mut waiting) = (RetrySchedule::default(), None, None);
+        let (mut schedule, mut place, mut waiting) = (RetrySchedule::default(), None, None);
         loop {
-            if self.tide.borrow().losses != case.losses {
+            if self.channel_state.borrow().losses != case.losses {
                 return StoreOutcome::Kept;
             }
             let tried = tokio::select! {
                 biased;
                 tried = self.try_to_store(case, &mut waiting) => tried,
-                () = self.in_vain(case.losses, since) => return StoreOutcome::Kept,
+                () = self.cancelled(case.losses, since) => return StoreOutcome::Kept,
             };
             let fault = match tried {
                 Ok(Some(decision)) => {
-                    self.holds.mended(queue);
+                    self.per_queue_limit.note_stored(queue);
                     return StoreOutcome::There(Box::new(decision));
                 }
                 // Only an acknowledgement decides nothing, and there is none here.
@@ -406,12 +406,12 @@ impl DeadLetterHandler {
                 "a copy could not be stored; its original is kept, and it is tried again"
             );
             let now = Instant::now();
-            let standing = RetryContext {
-                calm_for: (self.tide.borrow().lost)
+            let context = RetryContext {
+                calm_for: (self.channel_state.borrow().lost)
                     .map_or(Duration::MAX, |lost| now.saturating_duration_since(lost)),
-                troubled_for: self.holds.troubled(queue, now),
+                troubled_for: self.per_queue_limit.note_failed(queue, now),
             };
-            let advice = patience.after(fault.cause(), standing);
+            let advice = schedule.after(fault.cause(), context);
             if advice.takes_place && place.is_none() {
                 place = self.place(queue);
                 // What has no other place than the intake's own parking queue stays until that takes it.
@@ -430,7 +430,7 @@ impl DeadLetterHandler {
     }
 
     fn place(&self, queue: &str) -> Option<HeldSlot> {
-        let hold = self.holds.take(queue)?;
+        let hold = self.per_queue_limit.take(queue)?;
         let gauge = self.metrics.held(queue);
         gauge.inc();
         Some(HeldSlot { gauge, _hold: hold })
@@ -442,8 +442,8 @@ impl DeadLetterHandler {
         case: &PendingStore,
         waiting: &mut Option<StoredDraft>,
     ) -> Result<Option<Decision>, StoreError> {
-        if let (Some(keeping), Some(waiting)) = (&self.keeping, &*waiting) {
-            keeping.keep(&waiting.kept).await?;
+        if let (Some(store_handle), Some(waiting)) = (&self.store_handle, &*waiting) {
+            store_handle.keep(&waiting.kept).await?;
             return Ok(Some(waiting.decision.clone()));
         }
         if case.is_handed_over && !case.retrier.exists().await? {
@@ -470,8 +470,8 @@ impl DeadLetterHandler {
         let Some(decision) = decision else {
             return Ok(None);
         };
-        if let (Some(keeping), Some(draft)) = (
-            &self.keeping,
+        if let (Some(store_handle), Some(draft)) = (
+            &self.store_handle,
             draft(&case.failed, &decision, case.redelivered),
         ) {
             let kept = match StoredMessage::new(draft) {
@@ -482,7 +482,7 @@ impl DeadLetterHandler {
                     return Ok(case.retrier.after(&case.failed, &outcome).await?);
                 }
             };
-            keeping
+            store_handle
                 .keep(&waiting.insert(StoredDraft { kept, decision }).kept)
                 .await?;
             return Ok(waiting.take().map(|waiting| waiting.decision));
@@ -493,10 +493,10 @@ impl DeadLetterHandler {
 
     /// Waits; whether it is over with the message here, because the service ends or its channel was lost since there were so many losses.
     async fn pause(&self, pause: Duration, losses: u64) -> bool {
-        let mut tide = self.tide.clone();
+        let mut channel_state = self.channel_state.clone();
         tokio::select! {
             biased;
-            _ = tide.wait_for(|tide| tide.ends || tide.losses != losses) => true,
+            _ = channel_state.wait_for(|channel_state| channel_state.ends || channel_state.losses != losses) => true,
             () = tokio::time::sleep(pause) => false,
         }
     }
@@ -504,16 +504,16 @@ impl DeadLetterHandler {
     /// Resolves when a try that is still under way is of no use any more: its message comes again, because its channel was lost since there
     /// were so many losses, or is to be given back, as at the end of the service. An alarm of the broker's holds tries up for hours; each would add
     /// a copy at its end.
-    async fn in_vain(&self, losses: u64, since: Instant) {
-        let (mut tide, mut last) = (self.tide.clone(), self.tide.clone());
+    async fn cancelled(&self, losses: u64, since: Instant) {
+        let (mut channel_state, mut last) = (self.channel_state.clone(), self.channel_state.clone());
         let lost = async {
-            if tide.wait_for(|tide| tide.losses != losses).await.is_err() {
+            if channel_state.wait_for(|channel_state| channel_state.losses != losses).await.is_err() {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(ON_ITS_WAY).await;
         };
         let ends = async {
-            if last.wait_for(|tide| tide.ends).await.is_err() {
+            if last.wait_for(|channel_state| channel_state.ends).await.is_err() {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(FAREWELL).await;
@@ -538,7 +538,7 @@ impl DeadLetterHandler {
                     delay = %retryrmq::format_duration(*delay),
                     "an attempt failed; it comes back"
                 );
-                self.feed.tell(|| {
+                self.event_bus.tell(|| {
                     let told = retry(&case.failed, decision, reason, *attempt, *delay);
                     ServiceEvent::Retried(Box::new(told))
                 });
@@ -558,9 +558,9 @@ impl DeadLetterHandler {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content = BodyContent::of(&case.failed, &self.feed, &self.shelf).await;
-                self.feed.tell(|| {
-                    let written = obituary(&case.failed, decision, *reason, content);
+                let content = BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
+                self.event_bus.tell(|| {
+                    let written = parked_report(&case.failed, decision, *reason, content);
                     ServiceEvent::Parked(Box::new(written))
                 });
             }

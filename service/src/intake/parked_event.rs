@@ -22,16 +22,16 @@ pub(crate) struct BodyContent {
 impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(failed: &FailedMessage, feed: &EventBus, shelf: &ConfigWatcher) -> Self {
-        if !shelf.book().reads_bodies() {
+    pub(crate) async fn of(failed: &FailedMessage, event_bus: &EventBus, config_watcher: &ConfigWatcher) -> Self {
+        if !config_watcher.service_config().reads_bodies() {
             return Self::default();
         }
         let failed = failed.clone();
         let type_name = failed.properties().kind().as_ref();
         let type_name = type_name.map(|kind| kind.as_str().to_owned());
         let is_packed = is_packed(failed.properties());
-        let Some(reserved) = feed.memory().to_decode(failed.body(), is_packed).await else {
-            feed.body_left_out();
+        let Some(reserved) = event_bus.memory().to_decode(failed.body(), is_packed).await else {
+            event_bus.body_left_out();
             return Self {
                 type_name,
                 body: None,
@@ -52,10 +52,10 @@ impl BodyContent {
         let Ok((value, _reserved)) = read.await else {
             return Self::default();
         };
-        let body = value.and_then(|value| match feed.memory().to_keep(&value) {
+        let body = value.and_then(|value| match event_bus.memory().to_keep(&value) {
             Some(reserved) => Some(DecodedBody::new(value, Some(reserved))),
             None => {
-                feed.body_left_out();
+                event_bus.body_left_out();
                 None
             }
         });
@@ -112,7 +112,7 @@ pub(super) fn traceparent(failed: &FailedMessage) -> Option<String> {
 }
 
 /// The record of a message that was parked for `failed`'s queue.
-pub(crate) fn obituary(
+pub(crate) fn parked_report(
     failed: &FailedMessage,
     decision: &Decision,
     reason: ParkReason,
@@ -162,8 +162,8 @@ pub(crate) fn message_id(failed: &FailedMessage) -> Option<String> {
 /// Tells the log, the metrics and whoever listens that a message was parked. Does nothing for another decision.
 pub(crate) async fn tell_parked(
     metrics: &Metrics,
-    feed: &EventBus,
-    shelf: &ConfigWatcher,
+    event_bus: &EventBus,
+    config_watcher: &ConfigWatcher,
     failed: &FailedMessage,
     decision: &Decision,
 ) {
@@ -179,9 +179,9 @@ pub(crate) async fn tell_parked(
         error = %terminal_escape::line(error),
         "parked"
     );
-    let content = BodyContent::of(failed, feed, shelf).await;
-    feed.tell(|| {
-        let written = obituary(failed, decision, *reason, content);
+    let content = BodyContent::of(failed, event_bus, config_watcher).await;
+    event_bus.tell(|| {
+        let written = parked_report(failed, decision, *reason, content);
         ServiceEvent::Parked(Box::new(written))
     });
 }

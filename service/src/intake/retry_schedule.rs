@@ -82,7 +82,7 @@ pub(crate) struct RetryDecision {
 
 impl RetrySchedule {
     /// Takes note of a fault.
-    pub(crate) fn after(&mut self, cause: FailureCause, standing: RetryContext) -> RetryDecision {
+    pub(crate) fn after(&mut self, cause: FailureCause, context: RetryContext) -> RetryDecision {
         self.tries = self.tries.saturating_add(1);
         self.refusals = match cause {
             FailureCause::Refused | FailureCause::Lasting => self.refusals.saturating_add(1),
@@ -103,9 +103,9 @@ impl RetrySchedule {
             takes_place: refuses || (cause == FailureCause::Away && self.tries >= LASTING_REFUSALS),
             may_leave: match cause {
                 FailureCause::AllAway => false,
-                FailureCause::Away => standing.troubled_for >= LONGEST_AWAY,
-                FailureCause::Refused => refuses && standing.calm_for.min(standing.troubled_for) >= CALM,
-                FailureCause::Lasting => refuses && standing.calm_for >= CALM,
+                FailureCause::Away => context.troubled_for >= LONGEST_AWAY,
+                FailureCause::Refused => refuses && context.calm_for.min(context.troubled_for) >= CALM,
+                FailureCause::Lasting => refuses && context.calm_for >= CALM,
             },
         }
     }
@@ -151,11 +151,11 @@ mod tests {
 
     #[test]
     fn what_refuses_for_seconds_refuses_and_what_refuses_after_a_loss_does_not_yet() {
-        let (mut patience, mut passed) = (RetrySchedule::default(), Duration::ZERO);
-        let mut advice = patience.after(FailureCause::Refused, CALM_LONG);
+        let (mut schedule, mut passed) = (RetrySchedule::default(), Duration::ZERO);
+        let mut advice = schedule.after(FailureCause::Refused, CALM_LONG);
         while !advice.may_leave {
             passed += advice.pause;
-            advice = patience.after(FailureCause::Refused, CALM_LONG);
+            advice = schedule.after(FailureCause::Refused, CALM_LONG);
         }
         assert!(advice.takes_place);
         assert_eq!(passed, Duration::from_secs(3));
@@ -163,23 +163,23 @@ mod tests {
             calm_for: Duration::from_secs(29),
             ..CALM_LONG
         };
-        assert!(!patience.after(FailureCause::Refused, restarted).may_leave);
+        assert!(!schedule.after(FailureCause::Refused, restarted).may_leave);
         let elects = RetryContext {
             troubled_for: Duration::from_secs(29),
             ..CALM_LONG
         };
-        assert!(!patience.after(FailureCause::Refused, elects).may_leave);
-        assert!(patience.after(FailureCause::Refused, CALM_LONG).may_leave);
+        assert!(!schedule.after(FailureCause::Refused, elects).may_leave);
+        assert!(schedule.after(FailureCause::Refused, CALM_LONG).may_leave);
         // One answer of another kind, and it begins anew.
-        patience.after(FailureCause::Away, CALM_LONG);
-        assert!(!patience.after(FailureCause::Refused, CALM_LONG).may_leave);
+        schedule.after(FailureCause::Away, CALM_LONG);
+        assert!(!schedule.after(FailureCause::Refused, CALM_LONG).may_leave);
     }
 
     #[test]
     fn what_somebody_must_change_is_tried_once_a_minute() {
-        let mut patience = RetrySchedule::default();
+        let mut schedule = RetrySchedule::default();
         let pauses: Vec<_> = (0..4)
-            .map(|_| patience.after(FailureCause::Lasting, CALM_LONG).pause)
+            .map(|_| schedule.after(FailureCause::Lasting, CALM_LONG).pause)
             .collect();
         assert!(pauses[1] < Duration::from_secs(1));
         assert_eq!(pauses[2..], [REFUSED_PAUSE; 2]);
@@ -190,13 +190,13 @@ mod tests {
         fn a_restart_costs_no_message_its_retry(
             causes in prop::collection::vec(any_cause(), 1..60), calm in 0u64..29, troubled in 0u64..299,
         ) {
-            let standing = RetryContext {
+            let context = RetryContext {
                 calm_for: Duration::from_secs(calm),
                 troubled_for: Duration::from_secs(troubled),
             };
-            let mut patience = RetrySchedule::default();
+            let mut schedule = RetrySchedule::default();
             for cause in causes {
-                let advice = patience.after(cause, standing);
+                let advice = schedule.after(cause, context);
                 prop_assert!(!advice.may_leave, "{cause:?}");
                 prop_assert!(advice.pause >= FIRST_PAUSE && advice.pause <= REFUSED_PAUSE);
             }
@@ -207,12 +207,12 @@ mod tests {
             causes in prop::collection::vec(any_cause(), 0..60), last in any_cause(),
         ) {
             prop_assume!(last != FailureCause::AllAway);
-            let standing = RetryContext { troubled_for: LONGEST_AWAY, ..CALM_LONG };
-            let mut patience = RetrySchedule::default();
+            let context = RetryContext { troubled_for: LONGEST_AWAY, ..CALM_LONG };
+            let mut schedule = RetrySchedule::default();
             for cause in causes {
-                patience.after(cause, standing);
+                schedule.after(cause, context);
             }
-            let leaves = (0..REFUSALS).any(|_| patience.after(last, standing).may_leave);
+            let leaves = (0..REFUSALS).any(|_| schedule.after(last, context).may_leave);
             prop_assert!(leaves);
         }
     }

@@ -18,10 +18,10 @@ use crate::{
 /// The way back.
 pub(super) struct StorePublisher {
     broker: BrokerSink,
-    retriers: RetrierCache,
+    retrier_cache: RetrierCache,
     metrics: Arc<Metrics>,
-    feed: EventBus,
-    shelf: Arc<ConfigWatcher>,
+    event_bus: EventBus,
+    config_watcher: Arc<ConfigWatcher>,
     late: Histogram,
 }
 
@@ -29,16 +29,16 @@ impl StorePublisher {
     pub(super) fn new(
         client: Client,
         metrics: Arc<Metrics>,
-        feed: EventBus,
-        shelf: Arc<ConfigWatcher>,
+        event_bus: EventBus,
+        config_watcher: Arc<ConfigWatcher>,
         late: Histogram,
     ) -> Self {
         Self {
             broker: BrokerSink::new(client.clone()),
-            retriers: RetrierCache::new(client),
+            retrier_cache: RetrierCache::new(client),
             metrics,
-            feed,
-            shelf,
+            event_bus,
+            config_watcher,
             late,
         }
     }
@@ -70,7 +70,7 @@ impl StorePublisher {
                 ),
             ),
         };
-        let retrier = self.retriers.of(queue)?;
+        let retrier = self.retrier_cache.of(queue)?;
         // A classic queue whose node is away takes nothing, and RabbitMQ 3.10 returns the message as if there were no such queue.
         retrier.exists().await?;
         let failed = FailedMessage::new(
@@ -82,7 +82,7 @@ impl StorePublisher {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.feed, &self.shelf, &failed, &decision).await;
+            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
         }
         Ok(())
     }

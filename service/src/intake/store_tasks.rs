@@ -65,9 +65,9 @@ impl StoreHandle {
 
 /// The tasks around a store, each begun anew should it fail. Dropped, they end at once.
 pub(crate) struct StoreTasks {
-    keeping: StoreHandle,
+    store_handle: StoreHandle,
     stop: watch::Sender<bool>,
-    ticking: JoinSet<()>,
+    dispatching: JoinSet<()>,
     _beside: JoinSet<()>,
 }
 
@@ -78,35 +78,35 @@ impl StoreTasks {
         calls: usize,
         client: &Client,
         metrics: &Arc<Metrics>,
-        feed: &EventBus,
-        shelf: &Arc<ConfigWatcher>,
+        event_bus: &EventBus,
+        config_watcher: &Arc<ConfigWatcher>,
         health: &Health,
     ) -> Self {
         let numbers = StoreMetrics::default();
-        let outlet = Arc::new(StorePublisher::new(
+        let sink = Arc::new(StorePublisher::new(
             client.clone(),
             Arc::clone(metrics),
-            feed.clone(),
-            Arc::clone(shelf),
+            event_bus.clone(),
+            Arc::clone(config_watcher),
             numbers.late(),
         ));
-        let figures = Arc::default();
-        metrics.join(numbers.clone().registry(Arc::clone(&figures)));
+        let dispatcher_metrics = Arc::default();
+        metrics.join(numbers.clone().registry(Arc::clone(&dispatcher_metrics)));
         let (stop, stopped) = watch::channel(false);
-        let (mut ticking, mut beside) = (JoinSet::new(), JoinSet::new());
+        let (mut dispatching, mut beside) = (JoinSet::new(), JoinSet::new());
         let kept = Arc::clone(store);
         let heard = stopped.clone();
-        ticking.spawn(watch_over(
+        dispatching.spawn(watch_over(
             "what brings messages back from the store",
             health.clone(),
             stopped.clone(),
             move || {
-                let ticker = DueDispatcher::new(Arc::clone(&kept), Arc::clone(&outlet));
+                let dispatcher = DueDispatcher::new(Arc::clone(&kept), Arc::clone(&sink));
                 let mut heard = heard.clone();
                 let stop = async move {
                     let _ = heard.wait_for(|stop| *stop).await; // the keeper is gone: an end, too
                 };
-                ticker.counting_in(Arc::clone(&figures)).run(stop, DRAIN)
+                dispatcher.counting_in(Arc::clone(&dispatcher_metrics)).run(stop, DRAIN)
             },
         ));
         let (wanted, asked) = mpsc::channel(BATCH);
@@ -127,22 +127,22 @@ impl StoreTasks {
         ));
         let health = health.clone();
         Self {
-            keeping: StoreHandle { wanted, health },
+            store_handle: StoreHandle { wanted, health },
             stop,
-            ticking,
+            dispatching,
             _beside: beside,
         }
     }
 
     /// What the intake keeps messages with.
-    pub(crate) fn keeping(&self) -> StoreHandle {
-        self.keeping.clone()
+    pub(crate) fn store_handle(&self) -> StoreHandle {
+        self.store_handle.clone()
     }
 
     /// Claims no more, and lets what is being published come to its end.
     pub(crate) async fn end(mut self) {
         self.stop.send_replace(true);
-        while self.ticking.join_next().await.is_some() {}
+        while self.dispatching.join_next().await.is_some() {}
     }
 }
 

@@ -11,7 +11,7 @@ mod file;
 mod rule;
 mod service_config;
 
-pub(crate) use config_watcher::{ConfigWatcher, read_book};
+pub(crate) use config_watcher::{ConfigWatcher, read_config};
 pub use file::{PolicyFile, Reason, schema};
 pub use rule::Action;
 pub use service_config::ServiceConfig;

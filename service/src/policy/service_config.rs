@@ -68,7 +68,7 @@ impl ServiceConfig {
             let checked = policy.and_then(|policy| policy.validate().map(|()| policy));
             checked.map_err(|why| Misread::at(text, said.span().start, why.to_string()))
         };
-        let mut book = Self::default();
+        let mut service_config = Self::default();
         if let Some(said) = &file.alerts {
             let fault = |why: String| Misread::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
@@ -84,26 +84,26 @@ impl ServiceConfig {
         if let Some(said) = file.delayed {
             let fault = |why: String| Misread::at(text, said.span().start, why);
             delayed::check(said.get_ref()).map_err(fault)?;
-            book.delayed = said.into_inner();
+            service_config.delayed = said.into_inner();
         }
-        book.settings = file.service;
+        service_config.settings = file.service;
         if let Some(said) = file.history {
             let place = said.span().start;
-            book.history = said.into_inner();
-            let checked = book.history.check();
+            service_config.history = said.into_inner();
+            let checked = service_config.history.check();
             checked.map_err(|why| Misread::at(text, place, why))?;
         }
         if let Some(said) = file.page {
             let place = said.span().start;
-            book.page = said.into_inner();
-            let checked = book.page.check();
+            service_config.page = said.into_inner();
+            let checked = service_config.page.check();
             checked.map_err(|why| Misread::at(text, place, why))?;
         }
         let defaults = &file.defaults;
         if let Some(said) = &defaults.retry {
-            book.otherwise = policy(said)?;
+            service_config.otherwise = policy(said)?;
         }
-        for (reason, word) in &mut book.ends {
+        for (reason, word) in &mut service_config.ends {
             let said = match reason {
                 Reason::Rejected => defaults.rejected,
                 Reason::Failed => defaults.failed,
@@ -117,9 +117,9 @@ impl ServiceConfig {
             let entry = rule.get_ref();
             let bad = |why: &str| Misread::at(text, rule.span().start, why);
             let retry = entry.retry.as_ref().map(policy).transpose()?;
-            book.lines.push(CheckedRule::read(entry, retry).map_err(bad)?);
+            service_config.lines.push(CheckedRule::read(entry, retry).map_err(bad)?);
         }
-        book.sections = AlertSections {
+        service_config.sections = AlertSections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
             orphans: file.orphans.map(toml::Spanned::into_inner),
         };
@@ -129,9 +129,9 @@ impl ServiceConfig {
             configuration
                 .check()
                 .map_err(|why| Misread::at(text, place, why.to_string()))?;
-            book.store = Some(configuration);
+            service_config.store = Some(configuration);
         }
-        Ok(book)
+        Ok(service_config)
     }
 
     /// Equal where the same becomes of each message: of the defaults, the rules and the exchanges with delays. No secret goes in, and no
@@ -258,20 +258,20 @@ retry = "fixed(1m, retries=1)"
         }
     }
 
-    fn ask(book: &ServiceConfig, queue: &str, key: &str, kind: Option<&str>, reason: Reason) -> String {
+    fn ask(service_config: &ServiceConfig, queue: &str, key: &str, kind: Option<&str>, reason: Reason) -> String {
         let headers = kind.map(|kind| {
             let mut table = FieldTable::default();
             table.insert("kind".into(), AMQPValue::LongString(kind.into()));
             table
         });
         let failure = Failure::default();
-        named(&book.action(queue, key, headers.as_ref(), Some(reason), &failure))
+        named(&service_config.action(queue, key, headers.as_ref(), Some(reason), &failure))
     }
 
     #[test]
     fn the_first_rule_that_holds_decides_and_else_the_defaults() {
         use Reason::{DeliveryLimit, Expired, Failed, Maxlen, Rejected};
-        let book = ServiceConfig::read(FILE).unwrap();
+        let service_config = ServiceConfig::read(FILE).unwrap();
         for (queue, key, kind, reason, expected) in [
             ("orders", "a", None, Rejected, "fixed(2s, retries=4)"),
             ("orders", "a", None, Maxlen, "fixed(2s, retries=4)"),
@@ -307,7 +307,7 @@ retry = "fixed(1m, retries=1)"
                 "fixed(2s, retries=4)",
             ),
         ] {
-            let said = ask(&book, queue, key, kind, reason);
+            let said = ask(&service_config, queue, key, kind, reason);
             assert!(
                 said.starts_with(expected),
                 "{queue} {key} {kind:?} {reason:?}: {said}"
@@ -317,27 +317,27 @@ retry = "fixed(1m, retries=1)"
 
     #[test]
     fn without_a_file_what_was_rejected_is_retried_and_the_rest_parked() {
-        let book = ServiceConfig::default();
-        assert_eq!(ServiceConfig::read("").unwrap(), book);
+        let service_config = ServiceConfig::default();
+        assert_eq!(ServiceConfig::read("").unwrap(), service_config);
         let usual = Policy::default().to_string();
         for reason in [Reason::Rejected, Reason::Failed] {
-            assert_eq!(ask(&book, "q", "k", None, reason), usual);
+            assert_eq!(ask(&service_config, "q", "k", None, reason), usual);
         }
         for reason in [Reason::Expired, Reason::Maxlen, Reason::DeliveryLimit] {
-            assert_eq!(ask(&book, "q", "k", None, reason), "park");
+            assert_eq!(ask(&service_config, "q", "k", None, reason), "park");
         }
         let failure = Failure::default();
-        assert_eq!(book.action("q", "k", None, None, &failure), Action::Park);
+        assert_eq!(service_config.action("q", "k", None, None, &failure), Action::Park);
     }
 
     #[test]
     fn a_rule_with_an_error_is_about_failures_of_that_type_that_were_handed_over() {
-        let book = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
+        let service_config = "[[rules]]\nqueue = \"orders\"\nerror_type = \"db.*Timeout\"\nretry = \"fixed(7s)\"\n\
                     [[rules]]\nerror_type = \"*\"\nreason = [\"failed\"]\nend = \"park\"\n";
-        let book = ServiceConfig::read(book).unwrap();
+        let service_config = ServiceConfig::read(service_config).unwrap();
         let ask = |queue, reason, kind| {
             let failure = Failure::new("late").of_type(kind);
-            named(&book.action(queue, "k", None, Some(reason), &failure))
+            named(&service_config.action(queue, "k", None, Some(reason), &failure))
         };
         let usual = Policy::default().to_string();
         assert!(ask("orders", Reason::Failed, "db.ReadTimeout").starts_with("fixed(7s"));
@@ -491,8 +491,8 @@ retry = "fixed(1m, retries=1)"
         fn every_message_has_an_end(
             queue in "[a-z.]{0,12}", key in "[a-z.]{0,12}", word in "[a-z_]{0,12}",
         ) {
-            let book = ServiceConfig::read(FILE).unwrap();
-            let action = book.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
+            let service_config = ServiceConfig::read(FILE).unwrap();
+            let action = service_config.action(&queue, &key, None, Reason::parse(&word), &Failure::default());
             if Reason::parse(&word).is_none() {
                 prop_assert_eq!(action, Action::Park);
             }

@@ -99,9 +99,9 @@ impl Engine {
             });
             !watched.cases.is_empty()
         });
-        for (queue, sight) in &snapshot.queues {
+        for (queue, view) in &snapshot.queues {
             let is_own = self.own.iter().any(|own| own == queue);
-            if is_own || sight.temporary || !self.configuration.watches(queue) {
+            if is_own || view.temporary || !self.configuration.watches(queue) {
                 continue;
             }
             let watched = queues.entry(queue.clone()).or_insert_with(|| WatchedQueue {
@@ -120,7 +120,7 @@ impl Engine {
                 watched.samples.clear();
             }
             watched.seen = now;
-            for (kind, look) in self.looks(queue, *sight, snapshot, watched, now) {
+            for (kind, look) in self.looks(queue, *view, snapshot, watched, now) {
                 let case = watched.cases.entry(kind).or_default();
                 self.judge(queue, kind, look, case, now, &mut tell);
             }
@@ -131,7 +131,7 @@ impl Engine {
     fn looks(
         &self,
         queue: &str,
-        sight: QueueView,
+        view: QueueView,
         snapshot: &Snapshot,
         watched: &mut WatchedQueue,
         now: Instant,
@@ -140,19 +140,19 @@ impl Engine {
         match work_queue_of(queue) {
             Some(work) if queue == parking_queue(work) || queue == unreadable_queue(work) => {
                 looks.extend(
-                    self.parking(queue, sight, watched, now)
+                    self.parking(queue, view, watched, now)
                         .map(|look| (PARKING_GROWS, look)),
                 );
             }
             // The broker deletes what is there, and nobody waits for it.
             Some(work) if queue == dropped_queue(work) => {}
             Some(work) => {
-                looks.extend(waiting(queue, work, sight, snapshot).map(|look| (GONE, look)))
+                looks.extend(waiting(queue, work, view, snapshot).map(|look| (GONE, look)))
             }
             None => {
-                looks.extend(self.consumers(queue, sight).map(|look| (NO_CONSUMER, look)));
+                looks.extend(self.consumers(queue, view).map(|look| (NO_CONSUMER, look)));
                 looks.extend(
-                    self.acks(queue, sight, watched)
+                    self.acks(queue, view, watched)
                         .map(|look| (UNACKNOWLEDGED, look)),
                 );
             }
@@ -160,12 +160,12 @@ impl Engine {
         looks
     }
 
-    fn consumers(&self, queue: &str, sight: QueueView) -> Option<QueueHealth> {
-        if sight.consumers? > 0 {
+    fn consumers(&self, queue: &str, view: QueueView) -> Option<QueueHealth> {
+        if view.consumers? > 0 {
             return Some(QueueHealth::Well);
         }
         let after = self.configuration.after;
-        match (sight.ready, sight.bound) {
+        match (view.ready, view.bound) {
             (Some(ready), _) if ready > 0 => Some(QueueHealth::Bad(
                 format!(
                     "nobody has consumed the queue `{queue}` for {after}, and {ready} messages wait in it"
@@ -183,10 +183,10 @@ impl Engine {
         }
     }
 
-    fn acks(&self, queue: &str, sight: QueueView, watched: &mut WatchedQueue) -> Option<QueueHealth> {
-        let acknowledged = sight.acknowledged?;
+    fn acks(&self, queue: &str, view: QueueView, watched: &mut WatchedQueue) -> Option<QueueHealth> {
+        let acknowledged = view.acknowledged?;
         let before = watched.acknowledged.replace(acknowledged);
-        let (ready, held) = (sight.ready?, sight.unacknowledged?);
+        let (ready, held) = (view.ready?, view.unacknowledged?);
         if before != Some(acknowledged) || ready == 0 || held == 0 {
             return Some(QueueHealth::Well);
         }
@@ -202,11 +202,11 @@ impl Engine {
     fn parking(
         &self,
         queue: &str,
-        sight: QueueView,
+        view: QueueView,
         watched: &mut WatchedQueue,
         now: Instant,
     ) -> Option<QueueHealth> {
-        let size = sight.ready? + sight.unacknowledged.unwrap_or(0); // a look holds some
+        let size = view.ready? + view.unacknowledged.unwrap_or(0); // a look holds some
         let within = self.configuration.parked_within;
         let samples = &mut watched.samples;
         while samples
@@ -270,9 +270,9 @@ impl Engine {
                     (case.lasting, case.was_well) = (Some(now), false);
                 }
             }
-            QueueHealth::Bad(text, patience) => {
+            QueueHealth::Bad(text, time_limit) => {
                 let since = *case.since.get_or_insert(now);
-                let lasts = now.saturating_duration_since(since) >= patience || case.told.is_some();
+                let lasts = now.saturating_duration_since(since) >= time_limit || case.told.is_some();
                 let is_news = is_due(case.told);
                 if lasts && is_news && tell(self.trouble(queue, kind, text, TroubleState::Begun)) {
                     case.told = Some(now);
@@ -301,8 +301,8 @@ impl Engine {
 /// A work queue may be deleted and made anew in a moment.
 const MOMENT: Duration = Duration::from_secs(60);
 
-fn waiting(queue: &str, work: &str, sight: QueueView, snapshot: &Snapshot) -> Option<QueueHealth> {
-    let messages = sight.ready? + sight.unacknowledged.unwrap_or(0);
+fn waiting(queue: &str, work: &str, view: QueueView, snapshot: &Snapshot) -> Option<QueueHealth> {
+    let messages = view.ready? + view.unacknowledged.unwrap_or(0);
     match snapshot.is_gone(work)? {
         true if messages > 0 => Some(QueueHealth::Bad(
             format!(
@@ -334,7 +334,7 @@ mod tests {
         )
     }
 
-    fn sight(ready: u64, consumers: u64) -> QueueView {
+    fn view(ready: u64, consumers: u64) -> QueueView {
         QueueView {
             ready: Some(ready),
             unacknowledged: Some(0),
@@ -347,7 +347,7 @@ mod tests {
         Snapshot {
             queues: queues
                 .into_iter()
-                .map(|(name, sight)| (name.to_owned(), sight))
+                .map(|(name, view)| (name.to_owned(), view))
                 .collect(),
             complete: true,
             ..Snapshot::default()
@@ -384,14 +384,14 @@ mod tests {
     #[test]
     fn an_orphan_is_told_once_after_its_time_and_is_over_when_somebody_comes() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0))]);
         assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
         assert_eq!(
             story(&mut engine, &mut at, 1, &alone),
             ["+orders:no_consumer"]
         );
         assert!(story(&mut engine, &mut at, 60, &alone).is_empty());
-        let served = seen([("orders", sight(3, 1))]);
+        let served = seen([("orders", view(3, 1))]);
         assert_eq!(
             story(&mut engine, &mut at, 3, &served),
             ["-orders:no_consumer"]
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_source_that_fails_neither_raises_nor_resolves() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0))]);
         story(&mut engine, &mut at, 25, &alone);
         at += Duration::from_secs(3_600); // nobody looked
         assert!(story(&mut engine, &mut at, 30, &alone).is_empty());
@@ -426,22 +426,22 @@ mod tests {
         let (mut engine, mut at) = (engine(), Instant::now());
         let temporary = QueueView {
             temporary: true,
-            ..sight(3, 0)
+            ..view(3, 0)
         };
         let nobody = seen([
             ("temporary", temporary),
-            ("amq.gen-x", sight(3, 0)),
-            ("retryrmq.reports", sight(3, 0)),
-            ("orders", sight(0, 1)),
-            ("orders.retry.1000", sight(3, 0)),
-            ("orders.parked", sight(3, 0)),
-            ("empty", sight(0, 0)),
+            ("amq.gen-x", view(3, 0)),
+            ("retryrmq.reports", view(3, 0)),
+            ("orders", view(0, 1)),
+            ("orders.retry.1000", view(3, 0)),
+            ("orders.parked", view(3, 0)),
+            ("empty", view(0, 0)),
         ]);
         let said = story(&mut engine, &mut at, 100, &nobody);
         assert!(!said.iter().any(|said| said.starts_with('+')), "{said:?}");
         let bound = QueueView {
             bound: Some(true),
-            ..sight(0, 0)
+            ..view(0, 0)
         };
         assert_eq!(
             story(&mut engine, &mut at, 31, &seen([("empty", bound)])),
@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn a_new_engine_says_of_a_parking_queue_that_it_is_well_when_it_is_empty() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let parked = |n| seen([("orders.parked", sight(n, 0))]);
+        let parked = |n| seen([("orders.parked", view(n, 0))]);
         let lasts = ["=orders.parked:parking_grows"];
         assert_eq!(story(&mut engine, &mut at, 100, &parked(5_000)), lasts);
         // Again within the four hours after which an incident is given up.
@@ -466,12 +466,12 @@ mod tests {
     #[test]
     fn messages_that_wait_for_a_queue_that_is_gone_are_told() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let orphaned = seen([("orders.retry.1000", sight(2, 0))]);
+        let orphaned = seen([("orders.retry.1000", view(2, 0))]);
         assert_eq!(
             story(&mut engine, &mut at, 3, &orphaned),
             ["+orders.retry.1000:work_queue_gone"]
         );
-        let back = seen([("orders.retry.1000", sight(2, 0)), ("orders", sight(0, 1))]);
+        let back = seen([("orders.retry.1000", view(2, 0)), ("orders", view(0, 1))]);
         assert!(
             story(&mut engine, &mut at, 1, &back)
                 .contains(&"-orders.retry.1000:work_queue_gone".to_owned())
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn a_parking_queue_that_grows_is_told_and_one_that_stands_is_not() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let parked = |n| seen([("orders.parked", sight(n, 0)), ("orders", sight(0, 1))]);
+        let parked = |n| seen([("orders.parked", view(n, 0)), ("orders", view(0, 1))]);
         story(&mut engine, &mut at, 10, &parked(1_000));
         assert!(story(&mut engine, &mut at, 10, &parked(1_099)).is_empty());
         assert_eq!(
@@ -520,12 +520,12 @@ mod tests {
     fn a_consumer_that_acknowledges_nothing_is_told_and_a_busy_one_is_not() {
         let (mut engine, mut at) = (engine(), Instant::now());
         let holding = |acknowledged| {
-            let sight = QueueView {
+            let view = QueueView {
                 unacknowledged: Some(64),
                 acknowledged,
-                ..sight(500, 1)
+                ..view(500, 1)
             };
-            seen([("orders", sight)])
+            seen([("orders", view)])
         };
         for n in 0..100 {
             let said = story(&mut engine, &mut at, 1, &holding(Some(n)));
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn a_new_engine_says_that_what_is_well_is_well() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let served = seen([("orders", sight(0, 1))]);
+        let served = seen([("orders", view(0, 1))]);
         assert_eq!(
             story(&mut engine, &mut at, 5, &served),
             ["-orders:no_consumer"]
@@ -555,10 +555,10 @@ mod tests {
     #[test]
     fn what_nobody_took_is_told_again() {
         let (mut engine, mut at) = (engine(), Instant::now());
-        let alone = seen([("orders", sight(3, 0)), ("bills", sight(3, 0))]);
+        let alone = seen([("orders", view(3, 0)), ("bills", view(3, 0))]);
         story(&mut engine, &mut at, 30, &alone);
-        let served = seen([("orders", sight(3, 1)), ("bills", sight(3, 0))]);
-        let orders_only = seen([("orders", sight(3, 1))]);
+        let served = seen([("orders", view(3, 1)), ("bills", view(3, 0))]);
+        let orders_only = seen([("orders", view(3, 1))]);
         for (snapshot, expected) in [
             (&alone, "+bills:no_consumer"),
             (&alone, "+orders:no_consumer"),
@@ -607,7 +607,7 @@ mod tests {
                     bad_since = None;
                 }
                 let mut troubles = Vec::new();
-                engine.on(&seen([("orders", sight(ready, consumers))]), at, |trouble| {
+                engine.on(&seen([("orders", view(ready, consumers))]), at, |trouble| {
                     troubles.push(trouble);
                     true
                 });

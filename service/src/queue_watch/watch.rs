@@ -37,14 +37,14 @@ pub type ManagementFactory = Box<dyn Fn() -> Result<Management, String> + Send +
 struct ClientMaker {
     api: Arc<ManagementFactory>,
     turn: Arc<Turn<()>>,
-    patience: Duration,
+    time_limit: Duration,
 }
 
 impl ClientMaker {
-    fn new(api: ManagementFactory, patience: Duration) -> Self {
+    fn new(api: ManagementFactory, time_limit: Duration) -> Self {
         Self {
             api: Arc::new(api),
-            patience,
+            time_limit,
             turn: Arc::default(),
         }
     }
@@ -63,7 +63,7 @@ impl ClientMaker {
             let _turn = turn;
             api()
         });
-        match timeout(self.patience, made).await {
+        match timeout(self.time_limit, made).await {
             Ok(made) => made.unwrap_or_else(|why| Err(why.to_string())),
             Err(_) => Err(slow()),
         }
@@ -203,10 +203,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How many messages are parked, by work queue, where every queue was seen, and how many messages it has.
 fn parked(snapshot: &Snapshot) -> Option<BTreeMap<String, u64>> {
     let mut parked = BTreeMap::new();
-    for (name, sight) in snapshot.queues.iter().filter(|_| snapshot.complete) {
+    for (name, view) in snapshot.queues.iter().filter(|_| snapshot.complete) {
         let work = work_queue_of(name).filter(|work| parking_queue(work) == *name);
         if let Some(work) = work {
-            let count = sight.ready? + sight.unacknowledged.unwrap_or(0);
+            let count = view.ready? + view.unacknowledged.unwrap_or(0);
             parked.insert(work.to_owned(), count);
         }
     }
@@ -241,9 +241,9 @@ impl WatchSource {
         if let (Some(_), Some(prometheus)) = (&self.management, &self.prometheus) {
             match prometheus.list(&self.vhost).await {
                 Ok(other) => {
-                    for (queue, sight) in &mut snapshot.queues {
+                    for (queue, view) in &mut snapshot.queues {
                         if let Some(other) = other.queues.get(queue) {
-                            *sight = sight.or(*other);
+                            *view = view.or(*other);
                         }
                     }
                 }
@@ -253,19 +253,19 @@ impl WatchSource {
         let named = self.configuration.queues.iter();
         let mut names: Vec<String> = named.cloned().collect();
         // What the list does not say of them is asked by AMQP.
-        for (name, sight) in &snapshot.queues {
-            let is_unknown = sight.consumers.is_none() || sight.ready.is_none();
-            if is_unknown && !sight.temporary && self.configuration.watches(name) {
+        for (name, view) in &snapshot.queues {
+            let is_unknown = view.consumers.is_none() || view.ready.is_none();
+            if is_unknown && !view.temporary && self.configuration.watches(name) {
                 names.push(name.clone());
             }
         }
         names.sort_unstable();
         names.dedup();
         let asked = source::ask(&self.client, &names).await?;
-        for (queue, sight) in asked.queues {
+        for (queue, view) in asked.queues {
             let known = snapshot.queues.entry(queue).or_default();
             // A queue without a leader says 0 by AMQP.
-            *known = known.or(sight);
+            *known = known.or(view);
         }
         for queue in asked.gone {
             snapshot.queues.remove(&queue);

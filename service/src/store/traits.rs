@@ -22,7 +22,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// Nothing was taken, or it is due again when its lease ends.
-    fn claim(&self, wish: &ClaimRequest) -> impl Future<Output = Result<Claim>> + Send;
+    fn claim(&self, request: &ClaimRequest) -> impl Future<Output = Result<Claim>> + Send;
 
     /// Deletes what was published and confirmed. Per lease whether it still was ours: where not, another replica has the message
     /// and publishes it a second time.
@@ -101,7 +101,7 @@ pub struct ClaimRequest {
     /// At most as many bytes, but one message always.
     pub bytes: usize,
     /// What to leave out.
-    pub holds: Vec<Exclusion>,
+    pub exclusions: Vec<Exclusion>,
 }
 
 /// A line whose messages are not to be claimed.

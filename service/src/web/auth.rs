@@ -75,8 +75,8 @@ pub(super) fn entry(
         };
     }
     if !page.tokens.is_empty() {
-        let person = cookie(headers, SESSION).and_then(|said| of_session(page, said, now));
-        return person.map_or(SignInResult::SignIn, SignInResult::Known);
+        let web_user = cookie(headers, SESSION).and_then(|said| of_session(page, said, now));
+        return web_user.map_or(SignInResult::SignIn, SignInResult::Known);
     }
     if page.proxy.is_some() {
         return SignInResult::Refused(
@@ -163,7 +163,7 @@ mod tests {
 
     fn role(entry: SignInResult) -> Option<Role> {
         match entry {
-            SignInResult::Known(person) => Some(person.role),
+            SignInResult::Known(web_user) => Some(web_user.role),
             _ => None,
         }
     }
@@ -247,11 +247,11 @@ mod tests {
             let value = header::HeaderValue::from_bytes(text.as_bytes()).unwrap();
             said.insert(name, value);
         }
-        let SignInResult::Known(person) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now) else {
+        let SignInResult::Known(web_user) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now) else {
             panic!("who has an umlaut comes in as well");
         };
         assert_eq!(
-            (person.name.as_str(), person.role),
+            (web_user.name.as_str(), web_user.role),
             ("Jörg", Role::Operator)
         );
         let latin_1 = |bytes: &[u8]| {

@@ -255,16 +255,16 @@ mod tests {
     #[test]
     fn masks_are_made_once_for_each_queue_and_are_those_of_that_queue() {
         let page = page();
-        let mut wardrobe = MaskCache::new(&page, "dead");
-        let secret = wardrobe.of("secret");
-        assert!(Arc::ptr_eq(&secret, &wardrobe.of("secret")));
+        let mut mask_cache = MaskCache::new(&page, "dead");
+        let secret = mask_cache.of("secret");
+        assert!(Arc::ptr_eq(&secret, &mask_cache.of("secret")));
         let shown = |masks: &QueueMasks| masks.body(b"card 4711", &BasicProperties::default()).text;
         assert_eq!(shown(&secret), "");
         for number in 0..1_000 {
-            assert_eq!(shown(&wardrobe.of(&format!("q{number}"))), "card 4711");
-            assert!(wardrobe.by_home.len() <= MOST_HOMES);
+            assert_eq!(shown(&mask_cache.of(&format!("q{number}"))), "card 4711");
+            assert!(mask_cache.by_home.len() <= MOST_HOMES);
         }
-        assert_eq!(shown(&wardrobe.of("payments")), "");
+        assert_eq!(shown(&mask_cache.of("payments")), "");
     }
 
     #[test]

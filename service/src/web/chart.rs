@@ -107,18 +107,18 @@ mod tests {
         hours[23].retried = 300;
         hours[23].parked = 100;
         hours[0].parked = 1;
-        let plot = Chart::of(&hours, Timestamp::from_second(1_800_000_000).unwrap());
-        assert_eq!(plot.top, 400);
-        let last: u64 = plot.bars[23].parts.iter().map(|part| part.height).sum();
+        let chart = Chart::of(&hours, Timestamp::from_second(1_800_000_000).unwrap());
+        assert_eq!(chart.top, 400);
+        let last: u64 = chart.bars[23].parts.iter().map(|part| part.height).sum();
         assert_eq!(last, HEIGHT);
-        assert_eq!(plot.bars[0].parts[0].height, 2);
+        assert_eq!(chart.bars[0].parts[0].height, 2);
         assert!(
-            plot.bars[0]
+            chart.bars[0]
                 .title
                 .starts_with("08:00 to 09:00 UTC: 1 failed"),
             "{}",
-            plot.bars[0].title
+            chart.bars[0].title
         );
-        assert!(plot.sentence.contains("401 attempts"), "{}", plot.sentence);
+        assert!(chart.sentence.contains("401 attempts"), "{}", chart.sentence);
     }
 }

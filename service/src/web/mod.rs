@@ -48,12 +48,12 @@ use crate::{
 /// What the page is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
-    shelf: Arc<ConfigWatcher>,
+    config_watcher: Arc<ConfigWatcher>,
     health: Health,
     history: History,
     running: RunningTasks,
     jobs: Jobs,
-    notebook: NotesCache,
+    notes_cache: NotesCache,
     depths: ParkedDepthsCache,
     sign_ins: SignInLimiter,
     memory: MemoryBudget,
@@ -62,7 +62,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn new(
-        shelf: Arc<ConfigWatcher>,
+        config_watcher: Arc<ConfigWatcher>,
         health: Health,
         history: History,
         running: RunningTasks,
@@ -70,10 +70,10 @@ impl Page {
         memory: MemoryBudget,
     ) -> Self {
         Self {
-            shelf,
+            config_watcher,
             health,
             jobs: Jobs::new(history.clone(), running.clone(), memory.clone()),
-            notebook: NotesCache::default(),
+            notes_cache: NotesCache::default(),
             depths: ParkedDepthsCache::default(),
             sign_ins: SignInLimiter::default(),
             memory,
@@ -88,8 +88,8 @@ impl Page {
         self.jobs.end().await;
     }
 
-    fn book(&self) -> Arc<ServiceConfig> {
-        self.shelf.book()
+    fn service_config(&self) -> Arc<ServiceConfig> {
+        self.config_watcher.service_config()
     }
 }
 

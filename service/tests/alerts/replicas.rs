@@ -62,15 +62,15 @@ impl Replica {
         self.client.close().await;
     }
 
-    fn speaks(&self) -> bool {
-        self.desk.counts().speaks
+    fn is_leader(&self) -> bool {
+        self.desk.counts().is_leader
     }
 }
 
 async fn one_speaks(replicas: &[&Replica]) -> usize {
     eventually(PATIENCE, "one replica speaks", || async {
         let speakers: Vec<_> = (0..replicas.len())
-            .filter(|n| replicas[*n].speaks())
+            .filter(|n| replicas[*n].is_leader())
             .collect();
         match speakers[..] {
             [speaker] => Ok(speaker),
@@ -84,7 +84,7 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
 async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
     eventually(PATIENCE, "both groups are shown", || async {
         let groups = replica.desk.groups().into_iter();
-        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.page)).collect();
+        let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.incident)).collect();
         (groups.len() == 2).then_some(groups)
     })
     .await
@@ -132,7 +132,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
         eventually(PATIENCE, "the other one speaks", || async {
-            other.speaks()
+            other.is_leader()
         })
         .await;
         eventually(PATIENCE, "what was not delivered is told again", || async {
@@ -144,7 +144,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         other.desk.tell(parked("f1"));
         let told = server.notices(4).await;
         assert_eq!(kinds(&told), ["opened", "opened", "resolved", "resolved"]);
-        let pages: BTreeSet<&str> = told.iter().filter_map(|one| one["page"].as_str()).collect();
+        let pages: BTreeSet<&str> = told.iter().filter_map(|one| one["incident"].as_str()).collect();
         assert_eq!(pages.len(), 2);
 
         // Garbage in the queue of reports is dropped, and one that leaves in good order hands over.
@@ -164,7 +164,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         let three = Replica::start(&vhost, &text).await;
         other.leave().await;
         eventually(PATIENCE, "the third one speaks", || async {
-            three.speaks()
+            three.is_leader()
         })
         .await;
         three.desk.tell(parked("f1"));

@@ -146,7 +146,7 @@ async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
         }
         let running = Running::start(&store, &outlet);
         eventually("as many in hand as may be", || async {
-            (running.figures.in_hand() >= 1_500).then_some(())
+            (running.figures.in_flight() >= 1_500).then_some(())
         })
         .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -172,7 +172,7 @@ async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messa
         }
         let running = Running::start(&store, &outlet);
         eventually("some in hand", || async {
-            (running.figures.in_hand() >= 10).then_some(())
+            (running.figures.in_flight() >= 10).then_some(())
         })
         .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -316,7 +316,7 @@ async fn what_was_published_while_redis_was_away_is_not_published_again() {
         store.keep(&many("slow", 50, Duration::ZERO)).await.unwrap();
         let running = Running::start(&store, &outlet);
         eventually("claimed", || async {
-            (running.figures.in_hand() == 50).then_some(())
+            (running.figures.in_flight() == 50).then_some(())
         })
         .await;
         servers.tell("kill", 0, &[]);

@@ -75,7 +75,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
             error.contains("published straight into retryrmq.intake"),
             "{error}"
         );
-        replica.counts("retryrmq_serve_strays_total", 1).await;
+        replica.counts("retryrmq_serve_unroutable_total", 1).await;
         // Through the exchange, which is internal: refused.
         let channel = amqp.new_channel().await;
         let sent = channel

@@ -104,7 +104,7 @@ log = {}
                 let line = metrics.lines().find(|line| line.starts_with(name));
                 line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
             };
-            let told = number("retryrmq_serve_alerts_told_total ");
+            let told = number("retryrmq_serve_alerts_received_total ");
             match told {
                 Some(told) if told >= BOMBS => Ok(()),
                 told => Err(format!("{told:?}")),

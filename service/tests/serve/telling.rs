@@ -42,7 +42,7 @@ async fn speaker(replicas: &[Replica]) -> usize {
             let (_, text) = replica.page("/metrics").await;
             if text
                 .lines()
-                .any(|line| line == "retryrmq_serve_alerts_speaks 1")
+                .any(|line| line == "retryrmq_serve_alerts_leader 1")
             {
                 speaking.push(at);
             }
@@ -69,7 +69,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
         for queue in ["orders", "bills"] {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
-        let speaks = speaker(&replicas).await;
+        let is_leader = speaker(&replicas).await;
         let orders = Native::start(&vhost, "orders", |_| false).await;
         let bills = Native::start(&vhost, "bills", |_| false).await;
         let gold = r#"{"tier": "gold", "customer": 7, "card": "sesame-4711"}"#;
@@ -91,7 +91,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
             !said.contains("sesame-4711"),
             "only what was asked for is sent: {said}"
         );
-        replicas.remove(speaks).kill().await;
+        replicas.remove(is_leader).kill().await;
         speaker(&replicas).await;
         amqp.publish_with("bills", gold, id("b")).await;
         // Killed before it knew that the page was taken, a speaker's notice is sent again by the next: of the same page.
@@ -99,7 +99,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
             let mut pages = BTreeMap::new();
             for request in server.requests() {
                 let page = request.json();
-                pages.insert(page["page"].to_string(), page);
+                pages.insert(page["incident"].to_string(), page);
             }
             let about = |queue: &str| {
                 let opened = pages.values().filter(|page| page["kind"] == "opened");

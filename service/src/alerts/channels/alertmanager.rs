@@ -83,7 +83,7 @@ fn payload(notice: &Notice) -> Value {
             "service": notice.service,
             "queue": notice.queue,
             "group": notice.group,
-            "page": notice.page,
+            "incident": notice.incident,
             "severity": severity,
         });
         if let Some(vhost) = &notice.vhost {

@@ -126,7 +126,7 @@ fn parts(url: &Url) -> Vec<String> {
 
 async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> SendError {
     let status = response.status();
-    let wish = wish(response.headers(), SystemTime::now());
+    let retry_after = retry_after(response.headers(), SystemTime::now());
     let said = start_of(response).await;
     let said = match said.is_empty() {
         true => String::new(),
@@ -138,9 +138,9 @@ async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> SendError {
             status,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         );
-    let again = match (may_come_right, wish) {
+    let again = match (may_come_right, retry_after) {
         (false, _) => RetryAdvice::Never,
-        (true, Some(wish)) => RetryAdvice::NotBefore(wish),
+        (true, Some(retry_after)) => RetryAdvice::NotBefore(retry_after),
         (true, None) => RetryAdvice::Soon,
     };
     SendError {
@@ -150,16 +150,16 @@ async fn refusal(url: &Url, response: Response, hidden: &[&str]) -> SendError {
 }
 
 /// `Retry-After` (RFC 9110, 10.2.3): seconds, or the time when it is over.
-fn wish(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wish = match text.parse::<u64>() {
+    let retry_after = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => {
             let then = httpdate::parse_http_date(text).ok()?;
             then.duration_since(now).unwrap_or_default()
         }
     };
-    Some(wish.min(LONGEST_WISH))
+    Some(retry_after.min(LONGEST_WISH))
 }
 
 async fn start_of(mut response: Response) -> String {
@@ -278,7 +278,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().unwrap());
             assert_eq!(
-                wish(&headers, now),
+                retry_after(&headers, now),
                 seconds.map(Duration::from_secs),
                 "{text}"
             );

@@ -13,7 +13,7 @@ pub struct Log {}
 macro_rules! say {
     ($level:ident, $notice:expr) => {
         tracing::$level!(
-            page = $notice.page,
+            incident = $notice.incident,
             kind = $notice.kind.as_str(),
             severity = $notice.severity.as_str(),
             queue = $notice.queue,

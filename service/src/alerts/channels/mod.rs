@@ -128,7 +128,7 @@ mod tests {
         let at = |second: i64| jiff::Timestamp::from_second(1_800_000_000 + second).unwrap();
         Notice {
             number: 7,
-            page: "shop-0123456789abcdef-1800000000000".to_owned(),
+            incident: "shop-0123456789abcdef-1800000000000".to_owned(),
             group: "0123456789abcdef".to_owned(),
             kind: NoticeKind::Opened,
             trigger: Trigger::First,

@@ -75,7 +75,7 @@ impl PagerDutyClient {
 fn payload(notice: &Notice, key: &str) -> Value {
     let mut payload = json!({
         "routing_key": key,
-        "dedup_key": sanitize::cut(&notice.page, KEY),
+        "dedup_key": sanitize::cut(&notice.incident, KEY),
         "event_action": match notice.kind {
             NoticeKind::Resolved => "resolve",
             NoticeKind::Opened | NoticeKind::Raised | NoticeKind::Updated => "trigger",

@@ -93,7 +93,7 @@ fn payload(notice: &Notice) -> Value {
     }
     let context = format!(
         "{} · {} · rule {} · page {}",
-        notice.service, notice.severity, notice.rule, notice.page
+        notice.service, notice.severity, notice.rule, notice.incident
     );
     let context = bounded("", &context, "", FIELD);
     blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": context}]}));

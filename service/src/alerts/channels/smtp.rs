@@ -201,13 +201,13 @@ impl SmtpClient {
     fn message(&self, notice: &Notice) -> Result<Message, String> {
         let subject = format!("[{}] {}", notice.service, notice.summary);
         let host = "retryrmq.invalid";
-        let thread = format!("<{}@{host}>", ascii(&notice.page));
+        let thread = format!("<{}@{host}>", ascii(&notice.incident));
         let mut message = Message::builder()
             .from(self.from.clone())
             .subject(sanitize::line(&subject, SUBJECT))
             .message_id(Some(format!(
                 "<{}.{}@{host}>",
-                ascii(&notice.page),
+                ascii(&notice.incident),
                 notice.number
             )))
             // All mails of a page are one thread, whose first message is never sent.
@@ -266,7 +266,7 @@ fn body(notice: &Notice) -> String {
     let severity: Severity = notice.severity;
     line("severity", severity.as_str());
     line("rule", &notice.rule);
-    line("page", &notice.page);
+    line("incident", &notice.incident);
     lines.join("\r\n")
 }
 
@@ -293,7 +293,7 @@ mod tests {
     fn no_stranger_writes_a_header() {
         let hostile = Notice {
             summary: "x\r\nBcc: evil@example.com\r\n\r\nbody ☃".to_owned(),
-            page: "p\r\nX: y".to_owned(),
+            incident: "p\r\nX: y".to_owned(),
             ..notice()
         };
         let message = smtp().open().unwrap().message(&hostile).unwrap();

@@ -78,7 +78,7 @@ impl WebhookClient {
         if let Some(secret) = &secret {
             let key = signature::key(secret).map_err(SendError::soon)?;
             // The same at each try, so that the other side can tell that it has it.
-            let id = format!("{}-{}", notice.page.replace('.', "_"), notice.number);
+            let id = format!("{}-{}", notice.incident.replace('.', "_"), notice.number);
             signature::sign(&mut headers, &key, &id, SystemTime::now(), &body);
         }
         let secrets: Vec<&str> = token.iter().chain(&secret).map(String::as_str).collect();

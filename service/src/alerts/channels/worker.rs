@@ -52,33 +52,33 @@ impl ChannelWorker {
     pub(in crate::alerts) fn start(
         name: String,
         line: Arc<OpenChannel>,
-        patience: ChannelTimeouts,
+        timeouts: ChannelTimeouts,
         counts: Arc<Mutex<ChannelCounts>>,
         done: mpsc::UnboundedSender<NoticeDone>,
     ) -> Self {
         let (notices, mut new) = mpsc::channel::<Notice>(WAITING);
         let task = tokio::spawn(async move {
-            let mut backlog = RetryQueue::new(patience.pause);
+            let mut retry_queue = RetryQueue::new(timeouts.pause);
             loop {
-                let turn = backlog.next(Instant::now());
+                let turn = retry_queue.next(Instant::now());
                 let place = tokio::select! {
                     biased; // what is new may pass what was refused
-                    notice = new.recv(), if backlog.len() < WAITING => match notice {
+                    notice = new.recv(), if retry_queue.len() < WAITING => match notice {
                         Some(notice) => {
-                            backlog.add(notice, Instant::now());
+                            retry_queue.add(notice, Instant::now());
                             continue;
                         }
                         None => return,
                     },
                     place = its_turn(turn) => place,
                 };
-                let notice = backlog.notice(place);
+                let notice = retry_queue.notice(place);
                 let number = notice.number;
-                match deliver(&name, &line, notice, patience, &counts).await {
-                    SendOutcome::Taken => backlog.taken(place),
-                    SendOutcome::GivenUp => backlog.given_up(place),
-                    SendOutcome::Refused(wish) => {
-                        backlog.refused(place, wish, Instant::now(), fastrand::f64());
+                match deliver(&name, &line, notice, timeouts, &counts).await {
+                    SendOutcome::Taken => retry_queue.taken(place),
+                    SendOutcome::GivenUp => retry_queue.given_up(place),
+                    SendOutcome::Refused(retry_after) => {
+                        retry_queue.refused(place, retry_after, Instant::now(), fastrand::f64());
                         continue;
                     }
                 }
@@ -119,7 +119,7 @@ async fn deliver(
     name: &str,
     line: &OpenChannel,
     notice: &Notice,
-    patience: ChannelTimeouts,
+    timeouts: ChannelTimeouts,
     counts: &Mutex<ChannelCounts>,
 ) -> SendOutcome {
     let counted = |change: fn(&mut ChannelCounts)| {
@@ -130,16 +130,16 @@ async fn deliver(
         return SendOutcome::Taken;
     };
     let age = Timestamp::now().duration_since(notice.at);
-    let is_old = Duration::try_from(age).is_ok_and(|age| age >= patience.give_up_after);
-    let wish = match refusal.again {
+    let is_old = Duration::try_from(age).is_ok_and(|age| age >= timeouts.give_up_after);
+    let retry_after = match refusal.again {
         RetryAdvice::Soon if !is_old => None,
-        RetryAdvice::NotBefore(wish) if !is_old => Some(wish),
+        RetryAdvice::NotBefore(retry_after) if !is_old => Some(retry_after),
         _ => {
             counted(|counts| counts.failed += 1);
             // The summary, too: this line is the last that anybody hears of it.
             tracing::error!(
                 channel = name,
-                page = notice.page,
+                incident = notice.incident,
                 kind = notice.kind.as_str(),
                 summary = notice.summary,
                 "an alert was not delivered and is given up: {}",
@@ -151,9 +151,9 @@ async fn deliver(
     counted(|counts| counts.retried += 1);
     tracing::warn!(
         channel = name,
-        page = notice.page,
+        incident = notice.incident,
         "an alert was not delivered and is tried again: {}",
         refusal.why
     );
-    SendOutcome::Refused(wish)
+    SendOutcome::Refused(retry_after)
 }

@@ -83,7 +83,7 @@ pub(super) struct Group {
     pub(super) count: u64,
     pub(super) rate: MinuteRate,
     pub(super) example: ParkedExample,
-    pub(super) page: Option<Incident>,
+    pub(super) incident: Option<Incident>,
     /// When its last page was over.
     pub(super) over: Option<Timestamp>,
 }
@@ -109,7 +109,7 @@ pub(super) struct Incident {
     pub(super) raised: bool,
     /// The gravest failure of a silence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) unsaid: Option<Severity>,
+    pub(super) withheld: Option<Severity>,
 }
 
 impl Group {
@@ -128,7 +128,7 @@ impl Group {
     /// A notice of its open page. Number, service and channels are the engine's.
     pub(super) fn notice(
         &self,
-        page: &Incident,
+        incident: &Incident,
         kind: NoticeKind,
         trigger: Trigger,
         now: Timestamp,
@@ -137,12 +137,12 @@ impl Group {
         let (queue, fingerprint) = (heard.queue.to_owned(), heard.fingerprint.to_owned());
         Notice {
             number: 0,
-            page: page.id.clone(),
+            incident: incident.id.clone(),
             group: self.subject.id(),
             kind,
             trigger,
-            severity: page.severity,
-            raised: page.raised,
+            severity: incident.severity,
+            raised: incident.raised,
             service: String::new(),
             summary: self.summary(kind, trigger, now),
             vhost: match &self.subject {
@@ -161,7 +161,7 @@ impl Group {
             rule: self.rule.clone(),
             count: self.count,
             per_minute: self.rate.last_minute(now),
-            opened: page.opened,
+            opened: incident.opened,
             first: self.first,
             last: self.last,
             at: now,

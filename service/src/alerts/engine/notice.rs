@@ -41,7 +41,7 @@ pub struct Notice {
     /// Rises by one with each notice.
     pub number: u64,
     /// The page: equal in all notices of it, and of no other.
-    pub page: String,
+    pub incident: String,
     /// The group: equal for equal failures of a queue, also after a fix.
     pub group: String,
     /// What is said.

@@ -112,18 +112,18 @@ proptest! {
                 match notice.kind {
                     NoticeKind::Opened => {
                         prop_assert_eq!(known, None);
-                        open.insert(notice.group.clone(), notice.page.clone());
+                        open.insert(notice.group.clone(), notice.incident.clone());
                     }
-                    NoticeKind::Raised | NoticeKind::Updated => prop_assert_eq!(known, Some(&notice.page)),
+                    NoticeKind::Raised | NoticeKind::Updated => prop_assert_eq!(known, Some(&notice.incident)),
                     NoticeKind::Resolved => {
-                        prop_assert_eq!(known, Some(&notice.page));
+                        prop_assert_eq!(known, Some(&notice.incident));
                         open.remove(&notice.group);
                     }
                 }
             }
             let told = engine.state.groups.iter().filter_map(|(id, group)| {
-                let page = group.page.as_ref().filter(|page| page.due.is_none())?;
-                Some((id.clone(), page.id.clone()))
+                let incident = group.incident.as_ref().filter(|incident| incident.due.is_none())?;
+                Some((id.clone(), incident.id.clone()))
             });
             prop_assert_eq!(&told.collect::<BTreeMap<_, _>>(), &open);
             prop_assert!(engine.state.groups.len() <= engine.settings.most_groups + 1);
@@ -137,13 +137,13 @@ proptest! {
             notices.extend(engine.on(parked, now));
             for notice in notices {
                 match notice.kind {
-                    NoticeKind::Opened => { open.insert(notice.group, notice.page); }
+                    NoticeKind::Opened => { open.insert(notice.group, notice.incident); }
                     _ => { open.remove(&notice.group); }
                 }
             }
         }
         prop_assert!(open.is_empty(), "{:?}", open);
-        prop_assert!(engine.state.groups.values().all(|group| group.page.is_none()));
+        prop_assert!(engine.state.groups.values().all(|group| group.incident.is_none()));
     }
 
     #[test]
@@ -169,12 +169,12 @@ proptest! {
         for (number, step) in steps.iter().enumerate() {
             now = moved(now, step);
             engine.save();
-            let pages = |engine: &Engine| -> Vec<_> {
-                engine.state.groups.values().filter_map(|g| g.page.clone()).collect()
+            let incidents = |engine: &Engine| -> Vec<_> {
+                engine.state.groups.values().filter_map(|g| g.incident.clone()).collect()
             };
-            let before = (pages(&engine), engine.state.silences.clone());
+            let before = (incidents(&engine), engine.state.silences.clone());
             let said = engine.on(input(step, number, now), now);
-            let is_same = before == (pages(&engine), engine.state.silences.clone());
+            let is_same = before == (incidents(&engine), engine.state.silences.clone());
             let is_back = matches!(step, Step::Time(..0));
             prop_assert!(engine.has_decided() || said.is_empty() && (is_same || is_back || engine.has_changed()));
         }

@@ -24,7 +24,7 @@ pub(in crate::alerts) struct State {
     pub(super) silences: Vec<Silence>,
     pub(super) replicas: BTreeMap<String, ReplicaReport>,
     pub(super) outbox: Vec<PendingNotice>,
-    pub(super) tally: Totals,
+    pub(super) totals: Totals,
 }
 
 /// The last report of a replica.
@@ -47,7 +47,7 @@ pub(super) struct PendingNotice {
 pub(super) struct Totals {
     /// Failures by severity.
     pub(super) failures: BTreeMap<String, u64>,
-    pub(super) pages: u64,
+    pub(super) incidents: u64,
     pub(super) resolved: u64,
     pub(super) silenced: u64,
     /// Groups that were forgotten before their time.
@@ -71,13 +71,13 @@ impl State {
             silences: Vec::new(),
             replicas: BTreeMap::new(),
             outbox: Vec::new(),
-            tally: Totals::default(),
+            totals: Totals::default(),
         }
     }
 
     /// Makes it smaller, a step at a time: what people can do without goes first, then whole notices and groups, the oldest first. Whether there
     /// was anything that could go.
-    pub(super) fn shed(&mut self, step: u32) -> bool {
+    pub(super) fn shrink(&mut self, step: u32) -> bool {
         let (groups, outbox) = (&mut self.groups, &mut self.outbox);
         match step {
             0 => (groups.values_mut()).for_each(|group| group.example.fields.clear()),
@@ -106,19 +106,19 @@ impl State {
                 }
             }
             _ => {
-                let idle = groups.iter().filter(|(_, group)| group.page.is_none());
+                let idle = groups.iter().filter(|(_, group)| group.incident.is_none());
                 let mut idle: Vec<_> = idle.map(|(id, group)| (group.last, id.clone())).collect();
                 idle.sort_unstable();
                 idle.truncate(idle.len().div_ceil(2));
                 for (_, id) in &idle {
                     groups.remove(id);
                 }
-                self.tally.evicted += idle.len() as u64;
+                self.totals.evicted += idle.len() as u64;
                 // What people were not told goes last.
                 if idle.is_empty() {
                     let late = outbox.len().div_ceil(2);
                     outbox.drain(..late);
-                    self.tally.unsent += late as u64;
+                    self.totals.unsent += late as u64;
                     return late > 0;
                 }
             }

@@ -107,7 +107,7 @@ impl Story {
     }
 
     fn trouble_is(&mut self, state: TroubleState) -> Vec<String> {
-        let ailment = QueueProblem {
+        let problem = QueueProblem {
             vhost: "/".to_owned(),
             queue: "orders".to_owned(),
             kind: "no_consumer".to_owned(),
@@ -116,7 +116,7 @@ impl Story {
             rule: "wake".to_owned(),
             severity: Severity::Wake,
         };
-        self.told(vec![ReportEntry::Troubled(ailment)])
+        self.told(vec![ReportEntry::Troubled(problem)])
     }
 
     fn silence(&mut self, seconds: u64) -> Vec<String> {
@@ -219,7 +219,7 @@ fn a_rule_tells_only_by_its_triggers() {
     );
     let many = (0..100).map(|_| death("count", "c", story.now)).collect();
     assert!(story.told(many).is_empty());
-    assert_eq!(story.engine.state.tally.failures["count"], 100);
+    assert_eq!(story.engine.state.totals.failures["count"], 100);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
     let mut story = Story::new(monday());
     story.silence(600);
     assert!(story.died("wake", "a").is_empty());
-    assert_eq!(story.engine.state.tally.silenced, 1);
+    assert_eq!(story.engine.state.totals.silenced, 1);
     assert_eq!(
         story.later(600).died("wake", "a"),
         ["opened first > chat,pager"]
@@ -366,15 +366,15 @@ fn more_groups_than_there_is_room_for_are_one_and_what_is_over_makes_room() {
         ["opened first > chat,pager"]
     );
     assert!(story.later(1).died("wake", "e").is_empty());
-    assert_eq!(story.engine.state.tally.ungrouped, 2);
+    assert_eq!(story.engine.state.totals.ungrouped, 2);
     assert!(
         story.engine.state.groups[&Subject::Overflow.id()]
-            .page
+            .incident
             .is_some()
     );
     assert_eq!(story.later(1_800).tick().len(), 4);
     assert_eq!(story.died("wake", "f"), ["opened first > chat,pager"]);
-    assert_eq!(story.engine.state.tally.evicted, 1);
+    assert_eq!(story.engine.state.totals.evicted, 1);
     assert!(story.engine.state.groups.len() <= 4);
 }
 
@@ -387,8 +387,8 @@ fn a_report_counts_once_and_one_that_is_missing_is_counted() {
     assert_eq!(story.engine.state.groups.values().next().unwrap().count, 1);
     story.sequence += 3;
     story.died("wake", "a");
-    let tally = &story.engine.state.tally;
-    assert_eq!((tally.repeated, tally.lost), (1, 3));
+    let totals = &story.engine.state.totals;
+    assert_eq!((totals.repeated, totals.lost), (1, 3));
 }
 
 #[test]
@@ -431,10 +431,10 @@ fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
     assert_eq!((next.outbox().len(), next.state.groups.len()), (500, 500));
     // What cannot be made smaller goes, the oldest first.
     for step in 0..40 {
-        story.engine.state.shed(step);
+        story.engine.state.shrink(step);
     }
     assert!(story.engine.state.outbox.is_empty());
-    assert_eq!(story.engine.state.tally.unsent, 500);
+    assert_eq!(story.engine.state.totals.unsent, 500);
     assert_eq!(story.engine.state.groups.len(), 500, "all have open pages");
 }
 

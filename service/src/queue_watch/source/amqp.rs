@@ -21,12 +21,12 @@ pub(in crate::queue_watch) async fn ask(
     for (queue, totals) in queues.iter().zip(totals) {
         match totals {
             Ok(Some(totals)) => {
-                let sight = QueueView {
+                let view = QueueView {
                     ready: Some(totals.ready.into()),
                     consumers: Some(totals.consumers.into()),
                     ..QueueView::default()
                 };
-                snapshot.queues.insert(queue.clone(), sight);
+                snapshot.queues.insert(queue.clone(), view);
             }
             Ok(None) => {
                 snapshot.gone.insert(queue.clone());

@@ -80,7 +80,7 @@ impl Prometheus {
                 }
                 let queues = counted
                     .into_iter()
-                    .map(|(name, counts)| (name, counts.sight()));
+                    .map(|(name, counts)| (name, counts.view()));
                 Ok(Snapshot {
                     queues: queues.collect(),
                     complete,
@@ -141,7 +141,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn sight(self) -> QueueView {
+    fn view(self) -> QueueView {
         // Of what is dead-lettered at least once and cannot arrive, only the sum knows.
         let ready = match (self.ready, self.all) {
             (Some(ready), Some(all)) => Some(ready.max(all.saturating_sub(self.held.unwrap_or(0)))),
@@ -266,10 +266,10 @@ rabbitmq_detailed_queue_messages_ready{vhost="other",queue="x"} 2
 "#;
         let mut queues = BTreeMap::new();
         take(old, "/", &mut queues);
-        let sight = queues.remove("q\"1\\").unwrap().sight();
+        let view = queues.remove("q\"1\\").unwrap().view();
         assert!(queues.is_empty());
         assert_eq!(
-            sight,
+            view,
             QueueView {
                 ready: Some(2),
                 unacknowledged: Some(1),
@@ -285,9 +285,9 @@ rabbitmq_detailed_queue_messages_acked_total{vhost="/",queue="w.retry.1"} 3.0e2
 rabbitmq_detailed_queue_info{vhost="/",queue="s",queue_type="rabbit_stream_queue",membership="leader"} 1
 "#;
         take(new, "/", &mut queues);
-        let sight = queues.remove("w.retry.1").unwrap().sight();
-        assert_eq!((sight.ready, sight.acknowledged), (Some(7), Some(300)));
-        assert!(queues.remove("s").unwrap().sight().temporary);
+        let view = queues.remove("w.retry.1").unwrap().view();
+        assert_eq!((view.ready, view.acknowledged), (Some(7), Some(300)));
+        assert!(queues.remove("s").unwrap().view().temporary);
     }
 
     proptest! {

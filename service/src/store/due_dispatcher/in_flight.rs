@@ -24,13 +24,13 @@ const MANY: usize = 500;
 
 pub(super) struct InFlight<S, O> {
     store: Arc<S>,
-    outlet: Arc<O>,
+    sink: Arc<O>,
     lease: Duration,
-    figures: Arc<DispatcherMetrics>,
+    dispatcher_metrics: Arc<DispatcherMetrics>,
     tasks: JoinSet<PublishOutcome>,
-    flights: HashMap<TaskId, InFlightMessage>,
+    in_flight_messages: HashMap<TaskId, InFlightMessage>,
     bytes: usize,
-    lines: DestinationStates,
+    destinations: DestinationStates,
     /// Published, and to be deleted. If that takes longer than the lease, they are claimed again, and not published again.
     done: HashMap<Id, Lease>,
     back: Vec<(Lease, Duration)>,
@@ -41,7 +41,7 @@ pub(super) struct InFlight<S, O> {
 /// A message in hand.
 struct InFlightMessage {
     lease: Lease,
-    line: Destination,
+    destination: Destination,
     bytes: usize,
     /// When its lease was begun or tried to be extended last.
     since: Instant,
@@ -54,16 +54,16 @@ enum PublishOutcome {
 }
 
 impl<S: Store, O: Sink> InFlight<S, O> {
-    pub(super) fn new(store: Arc<S>, outlet: Arc<O>, figures: Arc<DispatcherMetrics>) -> Self {
+    pub(super) fn new(store: Arc<S>, sink: Arc<O>, dispatcher_metrics: Arc<DispatcherMetrics>) -> Self {
         Self {
             lease: store.lease(),
             store,
-            outlet,
-            figures,
+            sink,
+            dispatcher_metrics,
             tasks: JoinSet::new(),
-            flights: HashMap::new(),
+            in_flight_messages: HashMap::new(),
             bytes: 0,
-            lines: DestinationStates::default(),
+            destinations: DestinationStates::default(),
             done: HashMap::new(),
             back: Vec::new(),
             broker_away_until: Instant::now(),
@@ -88,45 +88,45 @@ impl<S: Store, O: Sink> InFlight<S, O> {
                 (why.id(), PublishOutcome::Refused(PublishRefused::Line(String::new())))
             }
         };
-        let Some(flight) = self.flights.remove(&task) else {
+        let Some(in_flight_message) = self.in_flight_messages.remove(&task) else {
             return;
         };
-        self.bytes = self.bytes.saturating_sub(flight.bytes);
+        self.bytes = self.bytes.saturating_sub(in_flight_message.bytes);
         let now = Instant::now();
-        let figures = &self.figures;
+        let dispatcher_metrics = &self.dispatcher_metrics;
         match outcome {
             PublishOutcome::Published | PublishOutcome::GivenUp => {
                 let published = matches!(outcome, PublishOutcome::Published);
                 add(
                     if published {
-                        &figures.published
+                        &dispatcher_metrics.published
                     } else {
-                        &figures.given_up
+                        &dispatcher_metrics.given_up
                     },
                     1,
                 );
-                self.lines.end(&flight.line, flight.bytes, true, now);
-                self.done.insert(flight.lease.id.clone(), flight.lease);
+                self.destinations.end(&in_flight_message.destination, in_flight_message.bytes, true, now);
+                self.done.insert(in_flight_message.lease.id.clone(), in_flight_message.lease);
             }
             PublishOutcome::Refused(PublishRefused::Broker(why)) => {
-                add(&figures.refused, 1);
+                add(&dispatcher_metrics.refused, 1);
                 if self.broker_away_until <= now {
                     warn!(why, "the broker takes nothing");
                     self.broker_away_until = now + AWAY;
                 }
-                self.lines.end(&flight.line, flight.bytes, false, now);
-                self.back.push((flight.lease, Duration::ZERO));
+                self.destinations.end(&in_flight_message.destination, in_flight_message.bytes, false, now);
+                self.back.push((in_flight_message.lease, Duration::ZERO));
             }
             PublishOutcome::Refused(PublishRefused::Line(why) | PublishRefused::Hopeless(why)) => {
-                add(&figures.refused, 1);
-                let pause = self.lines.fail(&flight.line, flight.bytes, now);
-                debug!(why, line = ?flight.line, ?pause, "a message was not taken");
-                self.back.push((flight.lease, pause));
+                add(&dispatcher_metrics.refused, 1);
+                let pause = self.destinations.fail(&in_flight_message.destination, in_flight_message.bytes, now);
+                debug!(why, destination = ?in_flight_message.destination, ?pause, "a message was not taken");
+                self.back.push((in_flight_message.lease, pause));
             }
         }
-        figures
-            .in_hand
-            .store(self.flights.len() as u64, Ordering::Relaxed);
+        dispatcher_metrics
+            .in_flight
+            .store(self.in_flight_messages.len() as u64, Ordering::Relaxed);
     }
 
     async fn delete(&mut self) -> Result<()> {
@@ -136,7 +136,7 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             for (lease, held) in leases.iter().zip(held) {
                 self.done.remove(&lease.id);
                 if !held {
-                    add(&self.figures.lost, 1);
+                    add(&self.dispatcher_metrics.lost, 1);
                     debug!(id = %lease.id, "published, and the lease had run out: it may be published twice");
                 }
             }
@@ -163,22 +163,22 @@ impl<S: Store, O: Sink> InFlight<S, O> {
     async fn extend(&mut self) -> Result<()> {
         let now = Instant::now();
         let old: Vec<_> = self
-            .flights
+            .in_flight_messages
             .iter()
-            .filter(|(_, flight)| scheduling::is_to_extend(now - flight.since, self.lease))
-            .map(|(task, flight)| (*task, flight.lease.clone()))
+            .filter(|(_, in_flight_message)| scheduling::is_to_extend(now - in_flight_message.since, self.lease))
+            .map(|(task, in_flight_message)| (*task, in_flight_message.lease.clone()))
             .collect();
         for part in old.chunks(MANY) {
             let leases: Vec<_> = part.iter().map(|(_, lease)| lease.clone()).collect();
             let extended = self.store.extend(&leases).await?;
             for ((task, _), lease) in part.iter().zip(extended) {
-                let Some(flight) = self.flights.get_mut(task) else {
+                let Some(in_flight_message) = self.in_flight_messages.get_mut(task) else {
                     continue;
                 };
-                flight.since = now;
+                in_flight_message.since = now;
                 // One that is another's now is told so when it is to be deleted.
                 if let Some(lease) = lease {
-                    flight.lease = lease;
+                    in_flight_message.lease = lease;
                 }
             }
         }
@@ -192,20 +192,20 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             return Ok(ClaimWait::UntilDone(self.broker_away_until - now));
         }
         let left = scheduling::left(Load {
-            messages: self.flights.len(),
+            messages: self.in_flight_messages.len(),
             bytes: self.bytes,
         });
         let Some((limit, bytes)) = scheduling::room(left) else {
             return Ok(ClaimWait::UntilDone(AWAY));
         };
-        let holds = self.lines.holds(left, now);
-        let passed = holds.iter().any(|hold| hold.pause.is_none());
+        let exclusions = self.destinations.exclusions(left, now);
+        let passed = exclusions.iter().any(|exclusion| exclusion.pause.is_none());
         let claim = self
             .store
             .claim(&ClaimRequest {
                 limit,
                 bytes,
-                holds,
+                exclusions,
             })
             .await?;
         let claimed = claim.due.len() + claim.unreadable.len();
@@ -213,7 +213,7 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             self.begin(due, now);
         }
         for (lease, why) in claim.unreadable {
-            add(&self.figures.unreadable, 1);
+            add(&self.dispatcher_metrics.unreadable, 1);
             error!(id = %lease.id, why, "a message in the store cannot be read; it stays there");
             self.back.push((lease, UNREADABLE));
         }
@@ -222,7 +222,7 @@ impl<S: Store, O: Sink> InFlight<S, O> {
 
     fn begin(&mut self, due: DueMessage, claimed: Instant) {
         if due.again {
-            add(&self.figures.again, 1);
+            add(&self.dispatcher_metrics.again, 1);
         }
         // It was published, and could not be deleted before the lease ran out.
         if let Some(lease) = self.done.get_mut(&due.lease.id) {
@@ -230,30 +230,30 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             return;
         }
         // Its lease ran out while the store was away, and it is being published yet.
-        let ours = |flight: &&mut InFlightMessage| flight.lease.id == due.lease.id;
+        let ours = |in_flight_message: &&mut InFlightMessage| in_flight_message.lease.id == due.lease.id;
         if due.again
-            && let Some(flight) = self.flights.values_mut().find(ours)
+            && let Some(in_flight_message) = self.in_flight_messages.values_mut().find(ours)
         {
-            flight.lease = due.lease;
-            flight.since = claimed;
+            in_flight_message.lease = due.lease;
+            in_flight_message.since = claimed;
             return;
         }
-        let line = due.message.line();
+        let destination = due.message.destination();
         let bytes = due.message.draft().body.len();
-        let flight = InFlightMessage {
+        let in_flight_message = InFlightMessage {
             lease: due.lease.clone(),
-            line: line.clone(),
+            destination: destination.clone(),
             bytes,
             since: claimed,
         };
-        let outlet = Arc::clone(&self.outlet);
-        let task = self.tasks.spawn(async move { bring(&*outlet, &due).await });
-        self.flights.insert(task.id(), flight);
+        let sink = Arc::clone(&self.sink);
+        let task = self.tasks.spawn(async move { bring(&*sink, &due).await });
+        self.in_flight_messages.insert(task.id(), in_flight_message);
         self.bytes += bytes;
-        self.lines.begin(line, bytes, claimed);
-        self.figures
-            .in_hand
-            .store(self.flights.len() as u64, Ordering::Relaxed);
+        self.destinations.begin(destination, bytes, claimed);
+        self.dispatcher_metrics
+            .in_flight
+            .store(self.in_flight_messages.len() as u64, Ordering::Relaxed);
     }
 
     /// Sleeps; less if something in hand is done, and not so long that a lease would run out.
@@ -282,7 +282,7 @@ impl<S: Store, O: Sink> InFlight<S, O> {
 
     /// Waits for what is in hand, and leaves what is not done in time to its leases.
     pub(super) async fn drain(mut self, deadline: Instant) {
-        while !self.flights.is_empty() {
+        while !self.in_flight_messages.is_empty() {
             match timeout_at(deadline, self.tasks.join_next_with_id()).await {
                 Ok(Some(ended)) => self.note(ended),
                 Ok(None) | Err(_) => break,
@@ -293,15 +293,15 @@ impl<S: Store, O: Sink> InFlight<S, O> {
         }
         // What is still being published keeps its lease: it may be confirmed yet, and given back it would surely come twice.
         if let Err(why) = self.settle().await {
-            warn!(%why, in_hand = self.flights.len(), "the store did not take what was done; it is due again when its leases end");
+            warn!(%why, in_flight = self.in_flight_messages.len(), "the store did not take what was done; it is due again when its leases end");
         }
     }
 }
 
-async fn bring<O: Sink>(outlet: &O, due: &DueMessage) -> PublishOutcome {
-    match outlet.publish(due).await {
+async fn bring<O: Sink>(sink: &O, due: &DueMessage) -> PublishOutcome {
+    match sink.publish(due).await {
         Ok(()) => PublishOutcome::Published,
-        Err(PublishRefused::Hopeless(why)) => match outlet.give_up(due, &why).await {
+        Err(PublishRefused::Hopeless(why)) => match sink.give_up(due, &why).await {
             Ok(()) => PublishOutcome::GivenUp,
             Err(refusal) => PublishOutcome::Refused(refusal),
         },

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the start. They only grow, but for [`in_hand`](Self::in_hand).
+/// Counts since the start. They only grow, but for [`in_flight`](Self::in_flight).
 #[derive(Debug, Default)]
 pub struct DispatcherMetrics {
     pub(super) published: AtomicU64,
@@ -11,7 +11,7 @@ pub struct DispatcherMetrics {
     pub(super) again: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) unreadable: AtomicU64,
-    pub(super) in_hand: AtomicU64,
+    pub(super) in_flight: AtomicU64,
 }
 
 pub(super) fn add(figure: &AtomicU64, count: usize) {
@@ -57,7 +57,7 @@ impl DispatcherMetrics {
 
     /// Messages that are claimed now.
     #[must_use]
-    pub fn in_hand(&self) -> u64 {
-        self.in_hand.load(Ordering::Relaxed)
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 }

@@ -26,44 +26,44 @@ const AWAY: Duration = Duration::from_secs(1);
 /// Claims, publishes and deletes, until it is told to stop.
 pub struct DueDispatcher<S, O> {
     store: Arc<S>,
-    outlet: Arc<O>,
-    figures: Arc<DispatcherMetrics>,
+    sink: Arc<O>,
+    dispatcher_metrics: Arc<DispatcherMetrics>,
 }
 
 impl<S: Store, O: Sink> DueDispatcher<S, O> {
     /// A ticker for this store.
     #[must_use]
-    pub fn new(store: Arc<S>, outlet: Arc<O>) -> Self {
+    pub fn new(store: Arc<S>, sink: Arc<O>) -> Self {
         Self {
             store,
-            outlet,
-            figures: Arc::default(),
+            sink,
+            dispatcher_metrics: Arc::default(),
         }
     }
 
     /// A ticker in the place of one that has failed: it counts on in its figures.
     #[must_use]
-    pub(crate) fn counting_in(mut self, figures: Arc<DispatcherMetrics>) -> Self {
-        self.figures = figures;
+    pub(crate) fn counting_in(mut self, dispatcher_metrics: Arc<DispatcherMetrics>) -> Self {
+        self.dispatcher_metrics = dispatcher_metrics;
         self
     }
 
     /// What it has done so far.
     #[must_use]
-    pub fn figures(&self) -> Arc<DispatcherMetrics> {
-        Arc::clone(&self.figures)
+    pub fn dispatcher_metrics(&self) -> Arc<DispatcherMetrics> {
+        Arc::clone(&self.dispatcher_metrics)
     }
 
     /// Runs until `stop` is ready. Then it claims no more, waits at most `drain` for what it has in hand, and leaves the
     /// rest to its leases.
     pub async fn run(self, stop: impl Future<Output = ()>, drain: Duration) {
         let mut stop = std::pin::pin!(stop);
-        let mut desk = InFlight::new(self.store, self.outlet, self.figures);
+        let mut in_flight = InFlight::new(self.store, self.sink, self.dispatcher_metrics);
         let mut away = false;
         loop {
-            let settled = desk.settle().await;
+            let settled = in_flight.settle().await;
             let sleep = match settled {
-                Ok(()) => desk.claim().await,
+                Ok(()) => in_flight.claim().await,
                 Err(why) => Err(why),
             };
             let sleep = match sleep {
@@ -82,9 +82,9 @@ impl<S: Store, O: Sink> DueDispatcher<S, O> {
             };
             tokio::select! {
                 () = &mut stop => break,
-                () = desk.rest(sleep, away) => {}
+                () = in_flight.rest(sleep, away) => {}
             }
         }
-        desk.drain(Instant::now() + drain).await;
+        in_flight.drain(Instant::now() + drain).await;
     }
 }

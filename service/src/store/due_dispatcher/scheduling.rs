@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::IDLE;
 
 /// Messages in hand at once.
-pub(super) const IN_HAND: usize = 2_048;
+pub(super) const IN_FLIGHT: usize = 2_048;
 
 /// Bytes of bodies in hand at once, but one message always.
-pub(super) const BYTES_IN_HAND: usize = 64 << 20;
+pub(super) const BYTES_IN_FLIGHT: usize = 64 << 20;
 
 /// Messages of one claim.
 const CLAIM: usize = 256;
@@ -46,10 +46,10 @@ pub(super) struct Load {
 }
 
 /// What there is room for beside what is in hand.
-pub(super) fn left(in_hand: Load) -> Load {
+pub(super) fn left(in_flight: Load) -> Load {
     Load {
-        messages: IN_HAND.saturating_sub(in_hand.messages),
-        bytes: BYTES_IN_HAND.saturating_sub(in_hand.bytes),
+        messages: IN_FLIGHT.saturating_sub(in_flight.messages),
+        bytes: BYTES_IN_FLIGHT.saturating_sub(in_flight.bytes),
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) enum LimitScope {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ScopeState {
     pub(super) span: LimitScope,
-    pub(super) in_hand: Load,
+    pub(super) in_flight: Load,
     /// What there is room for, whatever its line.
     pub(super) left: Load,
     /// Failures since the last success.
@@ -89,21 +89,21 @@ pub(super) enum ClaimState {
     Hold(Duration),
 }
 
-pub(super) fn stance(line: ScopeState) -> ClaimState {
-    let most = match line.span {
-        _ if line.failures > 0 => OF_A_LINE_IN_DOUBT,
+pub(super) fn claim_state(destination: ScopeState) -> ClaimState {
+    let most = match destination.span {
+        _ if destination.failures > 0 => OF_A_LINE_IN_DOUBT,
         LimitScope::Target => OF_A_TARGET,
         LimitScope::Lane => OF_A_LANE,
     };
     // Of all that is in hand it has no more than there is room for yet: several that never answer leave some, too. One message always may.
-    let has_room = line.in_hand.messages < most.min(line.left.messages)
-        && line.in_hand.bytes < line.left.bytes
-        || line.in_hand.messages == 0;
-    if !line.held_for.is_zero() {
-        ClaimState::Hold(line.held_for)
+    let has_room = destination.in_flight.messages < most.min(destination.left.messages)
+        && destination.in_flight.bytes < destination.left.bytes
+        || destination.in_flight.messages == 0;
+    if !destination.held_for.is_zero() {
+        ClaimState::Hold(destination.held_for)
     } else if has_room {
         ClaimState::Open
-    } else if line.quiet_for >= STUCK || line.failures > 0 {
+    } else if destination.quiet_for >= STUCK || destination.failures > 0 {
         ClaimState::Hold(FIRST_PAUSE)
     } else {
         ClaimState::Pass
@@ -185,15 +185,15 @@ mod tests {
 
         #[test]
         fn a_line_that_is_held_or_full_is_not_claimed(
-            is_lane: bool, in_hand in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
+            is_lane: bool, in_flight in loads(), others in loads(), failures in 0u32..9, held_for in any_duration(), quiet_for in any_duration(),
         ) {
             let span = if is_lane { LimitScope::Lane } else { LimitScope::Target };
             let left = left(Load {
-                messages: in_hand.messages + others.messages,
-                bytes: in_hand.bytes + others.bytes,
+                messages: in_flight.messages + others.messages,
+                bytes: in_flight.bytes + others.bytes,
             });
-            match stance(ScopeState { span, in_hand, left, failures, held_for, quiet_for }) {
-                ClaimState::Open => prop_assert!(held_for.is_zero() && in_hand.messages < OF_A_TARGET),
+            match claim_state(ScopeState { span, in_flight, left, failures, held_for, quiet_for }) {
+                ClaimState::Open => prop_assert!(held_for.is_zero() && in_flight.messages < OF_A_TARGET),
                 // Those that are passed over are in the way of others, so only while they move.
                 ClaimState::Pass => prop_assert!(failures == 0 && quiet_for < STUCK),
                 ClaimState::Hold(pause) => prop_assert!(!pause.is_zero()),
@@ -201,13 +201,13 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_claimed_than_there_is_room_for(in_hand in loads()) {
-            match room(left(in_hand)) {
+        fn no_more_is_claimed_than_there_is_room_for(in_flight in loads()) {
+            match room(left(in_flight)) {
                 Some((messages, room)) => {
-                    prop_assert!(in_hand.messages + messages <= IN_HAND);
-                    prop_assert!(in_hand.bytes + room <= BYTES_IN_HAND);
+                    prop_assert!(in_flight.messages + messages <= IN_FLIGHT);
+                    prop_assert!(in_flight.bytes + room <= BYTES_IN_FLIGHT);
                 }
-                None => prop_assert!(in_hand.messages >= IN_HAND || in_hand.bytes >= BYTES_IN_HAND),
+                None => prop_assert!(in_flight.messages >= IN_FLIGHT || in_flight.bytes >= BYTES_IN_FLIGHT),
             }
         }
 

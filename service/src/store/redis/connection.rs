@@ -42,15 +42,15 @@ pub(super) async fn open(
         format!("{host}:{port}")
     };
     let plain = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
-    let patience = configuration.timeout;
+    let time_limit = configuration.timeout;
     let settings = match login {
         RedisLogin::Server => {
             let plain = plain.set_db(configuration.database.into());
-            configuration.secret().login(plain, patience).await?
+            configuration.secret().login(plain, time_limit).await?
         }
         RedisLogin::Sentinel => {
             let secret = configuration.sentinel_secret();
-            secret.login(plain, patience).await?
+            secret.login(plain, time_limit).await?
         }
     };
     let client = match &configuration.tls {
@@ -58,7 +58,7 @@ pub(super) async fn open(
             .into_connection_info()
             .and_then(|to| Client::open(to.set_redis_settings(settings))),
         Some(tls) => {
-            let certificates = certificates::read(tls, patience).await?;
+            let certificates = certificates::read(tls, time_limit).await?;
             // Another user of rustls in this process may have chosen one.
             let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls {

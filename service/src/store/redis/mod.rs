@@ -196,18 +196,18 @@ impl Store for RedisStore {
         arrivals
     }
 
-    async fn claim(&self, wish: &ClaimRequest) -> Result<Claim> {
-        let scan = if wish.holds.is_empty() {
-            wish.limit
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim> {
+        let scan = if request.exclusions.is_empty() {
+            request.limit
         } else {
             SCAN
         };
         let mut call = self.call(&scripts::CLAIM);
-        call.arg(wish.limit)
-            .arg(wish.bytes)
+        call.arg(request.limit)
+            .arg(request.bytes)
             .arg(scan)
             .arg(milliseconds(self.lease));
-        for Exclusion { line, pause } in &wish.holds {
+        for Exclusion { line, pause } in &request.exclusions {
             call.arg(line.tag());
             match pause {
                 Some(pause) => call.arg(milliseconds(*pause)),

@@ -46,7 +46,7 @@ pub(super) struct JobRunner<'a> {
     pub(super) running: &'a RunningTasks,
     pub(super) job: &'a Job,
     pub(super) work: &'a JobKind,
-    pub(super) book: &'a ServiceConfig,
+    pub(super) service_config: &'a ServiceConfig,
     pub(super) memory: &'a MemoryBudget,
     /// Whether the service ends: a walk stops then where nothing is in two places.
     pub(super) ends: watch::Receiver<bool>,
@@ -138,18 +138,18 @@ impl JobRunner<'_> {
     }
 
     /// Replays, drops, or parks again what was dropped.
-    async fn settle(&self, deed: HistoryAction, marks: &[String]) -> Result<(), String> {
+    async fn settle(&self, action: HistoryAction, marks: &[String]) -> Result<(), String> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let mut parked = self.client.parked(&self.job.queue);
-        if deed == HistoryAction::Restored {
+        if action == HistoryAction::Restored {
             parked = parked.dropped();
         }
         let mut browse = parked.browse().await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         let walked = async {
-            if deed == HistoryAction::Dropped {
-                let keep = self.book.page().keep_dropped.0;
+            if action == HistoryAction::Dropped {
+                let keep = self.service_config.page().keep_dropped.0;
                 parked.make_dropped(keep).await.map_err(sentence)?;
             }
             let mut wave: Vec<Record> = Vec::new();
@@ -161,10 +161,10 @@ impl JobRunner<'_> {
                     wave.push(record);
                 }
                 if wave.len() == WAVE {
-                    self.flush(&mut browse, deed, &mut wave).await?;
+                    self.flush(&mut browse, action, &mut wave).await?;
                 }
             }
-            self.flush(&mut browse, deed, &mut wave).await
+            self.flush(&mut browse, action, &mut wave).await
         }
         .await;
         let closed = browse.close().await.map_err(sentence);
@@ -174,7 +174,7 @@ impl JobRunner<'_> {
     async fn flush(
         &self,
         browse: &mut Browse,
-        deed: HistoryAction,
+        action: HistoryAction,
         wave: &mut Vec<Record>,
     ) -> Result<(), String> {
         let records = std::mem::take(wave);
@@ -183,13 +183,13 @@ impl JobRunner<'_> {
         }
         let queue = &self.job.queue;
         let event = |record: &Record| {
-            let mut event = Event::to_record(deed, queue, record);
-            if deed == HistoryAction::Replayed {
+            let mut event = Event::to_record(action, queue, record);
+            if action == HistoryAction::Replayed {
                 event.to = Some(record.home.clone());
             }
             event.by(&self.job.who, &self.job.id)
         };
-        let answers = match deed {
+        let answers = match action {
             HistoryAction::Replayed => {
                 let copies: Vec<_> = records.iter().map(Resend::of).collect();
                 browse.send(&copies).await
@@ -200,7 +200,7 @@ impl JobRunner<'_> {
                 browse.copy_to(&records, &kept_in).await
             }
         };
-        let stays = match deed {
+        let stays = match action {
             HistoryAction::Restored => "still among the dropped messages",
             _ => "still parked",
         };
@@ -209,7 +209,7 @@ impl JobRunner<'_> {
             match answer {
                 Ok(()) => sent.push(record),
                 Err(why) => {
-                    let hint = match deed {
+                    let hint = match action {
                         HistoryAction::Dropped => "; `retryrmq parked drop --for-good` keeps no copy",
                         _ => "",
                     };
@@ -219,7 +219,7 @@ impl JobRunner<'_> {
         }
         let events: Vec<_> = sent.iter().map(event).collect();
         if let Err(why) = self.write(&events).await {
-            let text = match deed {
+            let text = match action {
                 HistoryAction::Replayed => format!("replayed, and parked as well: {why}"),
                 HistoryAction::Restored => format!("parked again, and {stays} as well: {why}"),
                 _ => format!("{stays}, and kept among the dropped messages as well: {why}"),
@@ -229,7 +229,7 @@ impl JobRunner<'_> {
             return Err(why);
         }
         for record in &sent {
-            let said = match deed {
+            let said = match action {
                 HistoryAction::Replayed => format!("replayed to {}", terminal_escape::line(&record.home)),
                 HistoryAction::Restored => "parked again".to_owned(),
                 _ => "dropped".to_owned(),
@@ -288,7 +288,7 @@ impl JobRunner<'_> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
-        let policies = self.book.policies().chain(self.policies_of(marks));
+        let policies = self.service_config.policies().chain(self.policies_of(marks));
         let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
         for waiting_queue in waiting_queues.iter().filter(|waiting_queue| waiting_queue.messages > 0) {
@@ -307,7 +307,7 @@ impl JobRunner<'_> {
                     if let Some(waiter) = &next {
                         self.goes_on()?;
                         if waiter.looks >= MOST_PASSES {
-                            return Err(worn(waiter, waiting_queue));
+                            return Err(delivery_count_exceeded(waiter, waiting_queue));
                         }
                     }
                     wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
@@ -361,7 +361,7 @@ impl JobRunner<'_> {
         let (queue, index) = (&self.job.queue, self.history.index());
         // Known before the walk begins: what is parked meanwhile is not gone because the walk does not see it.
         let mut known: HashMap<String, Event> = HashMap::new();
-        for death in index.deaths(queue, None) {
+        for death in index.parked_events(queue, None) {
             if let Some(mark) = &death.mark {
                 known.insert(mark.clone(), Event::clone(&death));
             }
@@ -379,7 +379,7 @@ impl JobRunner<'_> {
             self.job.expects(browse.remaining() as usize);
         }
         let (mut looked, mut hits, mut unseen, mut news) = (0, 0, 0, Vec::new());
-        let mut masks = MaskCache::new(self.book.page(), queue);
+        let mut masks = MaskCache::new(self.service_config.page(), queue);
         let walked = async {
             while looked < MOST_LOOKED_AT
                 && hits < MOST_HITS
@@ -474,7 +474,7 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn worn(waiter: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
+fn delivery_count_exceeded(waiter: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
     let name = match waiter.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
         _ => waiter.mark.clone(),

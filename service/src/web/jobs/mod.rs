@@ -91,7 +91,7 @@ impl Jobs {
         work: JobKind,
         queue: &str,
         who: &str,
-        book: Arc<ServiceConfig>,
+        service_config: Arc<ServiceConfig>,
     ) -> Arc<Job> {
         let job = Arc::new(Job::new(&work, queue, who));
         info!(
@@ -121,7 +121,7 @@ impl Jobs {
                 running: &jobs.running,
                 job: &asked,
                 work: &work,
-                book: &book,
+                service_config: &service_config,
                 memory: &jobs.memory,
                 ends: jobs.ends.subscribe(),
                 told: Mutex::default(),

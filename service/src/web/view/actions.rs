@@ -47,7 +47,7 @@ fn first<'p>(pairs: &'p FormFields, name: &str) -> &'p str {
 #[derive(Template)]
 #[template(path = "confirm.html")]
 struct Confirm {
-    frame: Layout,
+    layout: Layout,
     work: &'static str,
     queue: String,
     fingerprint: String,
@@ -65,14 +65,14 @@ struct Confirm {
 /// What would be done, and to which messages.
 pub(in super::super) async fn confirm(
     State(page): State<Page>,
-    visit: WebRequest,
+    web_request: WebRequest,
     Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, visit.person.name.as_str(), true) {
+    let work = match read(&pairs, web_request.web_user.name.as_str(), true) {
         Ok(work) => work,
-        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
     };
-    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+    if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
     let (queue, fingerprint) = (first(&pairs, "queue"), first(&pairs, "fingerprint"));
@@ -80,7 +80,7 @@ pub(in super::super) async fn confirm(
     let known = match &work {
         JobKind::Replay(_) | JobKind::Drop(_) => {
             let print = Some(fingerprint).filter(|print| !print.is_empty());
-            index.deaths(queue, print)
+            index.parked_events(queue, print)
         }
         JobKind::Cancel(_) => {
             let waits = index.waits(now).into_iter().map(|(_, wait)| wait);
@@ -102,10 +102,10 @@ pub(in super::super) async fn confirm(
     }
     let is_of_messages = matches!(work, JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_));
     if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
-        return visit.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
+        return web_request.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
     }
     if is_of_messages && meant.is_empty() {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::BAD_REQUEST,
             "No message was chosen: tick some, or look through the queue first so that its messages are known by name.",
         );
@@ -114,10 +114,10 @@ pub(in super::super) async fn confirm(
     let named = known
         .iter()
         .filter(|event| chosen.contains(Event::text(&event.mark)));
-    let notes = page.notebook.about(page.health.client(), queue).await;
-    visit.show(&Confirm {
+    let notes = page.notes_cache.about(page.health.client(), queue).await;
+    web_request.show(&Confirm {
         note: notes.about(fingerprint).map(sentence),
-        frame: visit.frame(format!(
+        layout: web_request.layout(format!(
             "{} in {}",
             work.word(),
             terminal_escape::line(queue)
@@ -127,7 +127,7 @@ pub(in super::super) async fn confirm(
         fingerprint: fingerprint.to_owned(),
         rows: named.take(SHOWN).map(|event| Row::of(event, now)).collect(),
         count: meant.len(),
-        keep_dropped: visit.book.page().keep_dropped.to_string(),
+        keep_dropped: web_request.service_config.page().keep_dropped.to_string(),
         is_count_typed: is_count_typed(&work, meant.len()),
         marks: meant.join(","),
     })
@@ -140,14 +140,14 @@ fn is_count_typed(work: &JobKind, count: usize) -> bool {
 /// Begins what was confirmed.
 pub(in super::super) async fn begin(
     State(page): State<Page>,
-    visit: WebRequest,
+    web_request: WebRequest,
     Form(pairs): Form<FormFields>,
 ) -> Response {
-    let work = match read(&pairs, visit.person.name.as_str(), false) {
+    let work = match read(&pairs, web_request.web_user.name.as_str(), false) {
         Ok(work) => work,
-        Err(why) => return visit.refuse(StatusCode::BAD_REQUEST, &why),
+        Err(why) => return web_request.refuse(StatusCode::BAD_REQUEST, &why),
     };
-    if let Err(refused) = visit.may(work.role(), first(&pairs, "word")) {
+    if let Err(refused) = web_request.may(work.role(), first(&pairs, "word")) {
         return *refused;
     }
     if let JobKind::Drop(marks) = &work
@@ -158,19 +158,19 @@ pub(in super::super) async fn begin(
         let why = format!(
             "Nothing was dropped: to drop {count} messages, type {count}. Go back, and do it once more."
         );
-        return visit.refuse(StatusCode::BAD_REQUEST, &why);
+        return web_request.refuse(StatusCode::BAD_REQUEST, &why);
     }
     let Some(client) = page.health.client() else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             "The broker has not been reached yet.",
         );
     };
     let queue = first(&pairs, "queue");
-    let book = Arc::clone(&visit.book);
+    let service_config = Arc::clone(&web_request.service_config);
     let job = page
         .jobs
-        .begin(client, work, queue, &visit.person.name, book);
+        .begin(client, work, queue, &web_request.web_user.name, service_config);
     Redirect::to(&format!("/jobs/{}", job.id)).into_response()
 }
 
@@ -270,29 +270,29 @@ impl JobRow {
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct List {
-    frame: Layout,
+    layout: Layout,
     jobs: Vec<JobRow>,
-    deeds: Vec<Row>,
+    actions: Vec<Row>,
 }
 
-pub(in super::super) async fn jobs(State(page): State<Page>, visit: WebRequest) -> Response {
+pub(in super::super) async fn jobs(State(page): State<Page>, web_request: WebRequest) -> Response {
     let now = Timestamp::now();
     let jobs = page.jobs.list();
-    let deeds = page.history.index().deeds(|_| true, 100);
-    visit.show(&List {
-        frame: visit.frame("Jobs"),
+    let actions = page.history.index().actions(|_| true, 100);
+    web_request.show(&List {
+        layout: web_request.layout("Jobs"),
         jobs: jobs
             .iter()
             .map(|job| JobRow::of(job, &job.state(), now))
             .collect(),
-        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+        actions: actions.iter().map(|action| Row::of(action, now)).collect(),
     })
 }
 
 #[derive(Template)]
 #[template(path = "job.html")]
 struct One {
-    frame: Layout,
+    layout: Layout,
     job: JobRow,
     notes: Vec<String>,
     fault: Option<String>,
@@ -330,24 +330,24 @@ impl OutcomeRow {
 pub(in super::super) async fn job(
     State(page): State<Page>,
     Path(id): Path<String>,
-    visit: WebRequest,
+    web_request: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let Some(job) = page.jobs.find(&id) else {
-        return of_history(&page, &id, &visit, now);
+        return of_history(&page, &id, &web_request, now);
     };
     let state = job.state();
-    let mut frame = visit.frame(format!(
+    let mut layout = web_request.layout(format!(
         "{} in {}",
         job.word,
         terminal_escape::line(&job.queue)
     ));
-    frame.refresh = state.ended.is_none().then_some(1);
+    layout.refresh = state.ended.is_none().then_some(1);
     let done = state.outcomes.iter().filter(|outcome| outcome.went_well);
     let dropped = done.filter(|_| job.word == "drop" && state.ended.is_some());
     let dropped: Vec<_> = dropped.map(|outcome| outcome.mark.as_str()).collect();
-    visit.show(&One {
-        frame,
+    web_request.show(&One {
+        layout,
         dropped: dropped.join(","),
         job: JobRow::of(&job, &state, now),
         rest: state.told.saturating_sub(RESULTS),
@@ -365,27 +365,27 @@ pub(in super::super) async fn job(
 }
 
 /// A job of another replica, or of before a restart.
-fn of_history(page: &Page, id: &str, visit: &WebRequest, now: Timestamp) -> Response {
-    let deeds = page
+fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -> Response {
+    let actions = page
         .history
         .index()
-        .deeds(|deed| deed.job.as_deref() == Some(id), usize::MAX);
-    let Some(last) = deeds.first() else {
-        return visit.refuse(
+        .actions(|action| action.job.as_deref() == Some(id), usize::MAX);
+    let Some(last) = actions.first() else {
+        return web_request.refuse(
             StatusCode::NOT_FOUND,
             "The history knows of nothing that this job did. It may run in another service: load this page again in a moment.",
         );
     };
-    let outcomes: Vec<_> = deeds
+    let outcomes: Vec<_> = actions
         .iter()
         .take(RESULTS)
-        .map(|deed| {
+        .map(|action| {
             OutcomeRow::of(&MessageOutcome {
-                mark: Event::text(&deed.mark).to_owned(),
-                message_id: deed.message_id.clone(),
+                mark: Event::text(&action.mark).to_owned(),
+                message_id: action.message_id.clone(),
                 went_well: true,
-                text: match deed.event {
-                    HistoryAction::Replayed => format!("replayed to {}", Event::text(&deed.to)),
+                text: match action.event {
+                    HistoryAction::Replayed => format!("replayed to {}", Event::text(&action.to)),
                     HistoryAction::Dropped => "dropped".to_owned(),
                     HistoryAction::Restored => "parked again".to_owned(),
                     HistoryAction::Cancelled => "taken out and parked".to_owned(),
@@ -394,12 +394,12 @@ fn of_history(page: &Page, id: &str, visit: &WebRequest, now: Timestamp) -> Resp
             })
         })
         .collect();
-    let count = deeds.len();
-    let dropped = deeds.iter().filter(|deed| deed.event == HistoryAction::Dropped);
-    let dropped: Vec<_> = dropped.map(|deed| Event::text(&deed.mark)).collect();
-    visit.show(&One {
+    let count = actions.len();
+    let dropped = actions.iter().filter(|action| action.event == HistoryAction::Dropped);
+    let dropped: Vec<_> = dropped.map(|action| Event::text(&action.mark)).collect();
+    web_request.show(&One {
         dropped: dropped.join(","),
-        frame: visit.frame(format!("Job in {}", terminal_escape::line(&last.queue))),
+        layout: web_request.layout(format!("Job in {}", terminal_escape::line(&last.queue))),
         job: JobRow {
             id: id.to_owned(),
             work: "job",

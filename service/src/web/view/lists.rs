@@ -38,9 +38,9 @@ const MOST: usize = 200;
 #[derive(Template)]
 #[template(path = "queues.html")]
 struct Queues {
-    frame: Layout,
+    layout: Layout,
     rows: Vec<QueueRow>,
-    plot: Chart,
+    chart: Chart,
     is_on: bool,
     /// Every queue with parked messages is listed.
     sees_all: bool,
@@ -71,7 +71,7 @@ impl Depth {
     }
 }
 
-pub(in super::super) async fn queues(State(page): State<Page>, visit: WebRequest) -> Response {
+pub(in super::super) async fn queues(State(page): State<Page>, web_request: WebRequest) -> Response {
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
@@ -88,7 +88,7 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: WebRequest
             }),
     );
     let names = lines.iter().map(|line| line.name.as_str());
-    let depths = page.depths.parked(client(&page, &visit), names).await;
+    let depths = page.depths.parked(client(&page, &web_request), names).await;
     let row = |line: QueueLine| {
         let known = || watched.as_ref()?.get(&line.name).copied();
         let broker = depths.get(&line.name).copied().or_else(known);
@@ -98,10 +98,10 @@ pub(in super::super) async fn queues(State(page): State<Page>, visit: WebRequest
     };
     let mut rows: Vec<QueueRow> = lines.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.parked.count()));
-    visit.show(&Queues {
-        frame: visit.frame("Queues"),
+    web_request.show(&Queues {
+        layout: web_request.layout("Queues"),
         rows,
-        plot: Chart::of(&index.hours(None, now), now),
+        chart: Chart::of(&index.hours(None, now), now),
         is_on: page.history.is_on(),
         sees_all: watched.is_some(),
     })
@@ -154,14 +154,14 @@ impl GroupRow {
 }
 
 /// What is known of the notes already, where another site asks: they stand in a queue.
-async fn notes(page: &Page, visit: &WebRequest, queue: &str) -> Arc<Notes> {
-    page.notebook.about(client(page, visit), queue).await
+async fn notes(page: &Page, web_request: &WebRequest, queue: &str) -> Arc<Notes> {
+    page.notes_cache.about(client(page, web_request), queue).await
 }
 
 /// Another site does not make the service ask the broker.
-fn client(page: &Page, visit: &WebRequest) -> Option<Client> {
+fn client(page: &Page, web_request: &WebRequest) -> Option<Client> {
     let client = page.health.client();
-    client.filter(|_| !visit.door.is_of_another_site())
+    client.filter(|_| !web_request.context.is_of_another_site())
 }
 
 /// An incident that is open.
@@ -175,11 +175,11 @@ struct IncidentRow {
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct Queue {
-    frame: Layout,
+    layout: Layout,
     queue: String,
     groups: Vec<GroupRow>,
-    plot: Chart,
-    deeds: Vec<Row>,
+    chart: Chart,
+    actions: Vec<Row>,
     incidents: Vec<IncidentRow>,
     parked: Depth,
     waiting: usize,
@@ -188,30 +188,30 @@ struct Queue {
 pub(in super::super) async fn queue(
     State(page): State<Page>,
     Path(queue): Path<String>,
-    visit: WebRequest,
+    web_request: WebRequest,
 ) -> Response {
     // Before anything else is read: it takes a moment.
-    let notes = notes(&page, &visit, &queue).await;
+    let notes = notes(&page, &web_request, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
-    let depths = page.depths.parked(client(&page, &visit), [queue.as_str()]);
+    let depths = page.depths.parked(client(&page, &web_request), [queue.as_str()]);
     let parked = Depth {
         broker: depths.await.get(&queue).copied(),
-        history: index.deaths(&queue, None).len() as u64,
+        history: index.parked_events(&queue, None).len() as u64,
     };
     let of_queue = [queue.as_str(), &parking_queue(&queue)];
     let incidents = page.running.incidents().into_iter();
     let incidents = incidents.filter(|incident| of_queue.contains(&incident.queue.as_str()));
     let groups = index.groups(&queue, now).into_iter();
-    let deeds = index.deeds(|deed| deed.queue == queue, 20);
+    let actions = index.actions(|action| action.queue == queue, 20);
     let waits = index.waits(now);
-    visit.show(&Queue {
-        frame: visit.frame(terminal_escape::line(&queue)),
+    web_request.show(&Queue {
+        layout: web_request.layout(terminal_escape::line(&queue)),
         groups: groups
             .map(|group| GroupRow::of(&page, &queue, &notes, group, now))
             .collect(),
-        plot: Chart::of(&index.hours(Some(&queue), now), now),
-        deeds: deeds.iter().map(|deed| Row::of(deed, now)).collect(),
+        chart: Chart::of(&index.hours(Some(&queue), now), now),
+        actions: actions.iter().map(|action| Row::of(action, now)).collect(),
         incidents: incidents
             .map(|incident| IncidentRow {
                 text: format!(
@@ -233,7 +233,7 @@ pub(in super::super) async fn queue(
 #[derive(Template)]
 #[template(path = "group.html")]
 struct OneGroup {
-    frame: Layout,
+    layout: Layout,
     queue: String,
     row: GroupRow,
     rows: Vec<Row>,
@@ -243,28 +243,28 @@ struct OneGroup {
 pub(in super::super) async fn group(
     State(page): State<Page>,
     Path((queue, fingerprint)): Path<(String, String)>,
-    visit: WebRequest,
+    web_request: WebRequest,
 ) -> Response {
-    let notes = notes(&page, &visit, &queue).await;
+    let notes = notes(&page, &web_request, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
     let mut groups = index.groups(&queue, now).into_iter();
     let Some(group) = groups.find(|group| group.fingerprint == fingerprint) else {
-        return visit.refuse(
+        return web_request.refuse(
             StatusCode::NOT_FOUND,
             "The last day knows of no such group: nothing of it failed, and nothing of it is parked.",
         );
     };
-    let deaths = index.deaths(&queue, Some(&fingerprint));
-    let rows = deaths.iter().take(MOST).map(|death| Row::of(death, now));
-    visit.show(&OneGroup {
-        frame: visit.frame(format!(
+    let parked_events = index.parked_events(&queue, Some(&fingerprint));
+    let rows = parked_events.iter().take(MOST).map(|death| Row::of(death, now));
+    web_request.show(&OneGroup {
+        layout: web_request.layout(format!(
             "{} in {}",
             &fingerprint.chars().take(8).collect::<String>(),
             terminal_escape::line(&queue)
         )),
         rows: rows.collect(),
-        parked: deaths.len(),
+        parked: parked_events.len(),
         row: GroupRow::of(&page, &queue, &notes, group, now),
         queue,
     })
@@ -279,7 +279,7 @@ struct WaitRow {
 #[derive(Template)]
 #[template(path = "waiting.html")]
 struct Waiting {
-    frame: Layout,
+    layout: Layout,
     queues: BTreeMap<String, Vec<WaitRow>>,
     total: usize,
     /// In a store, where the page cancels nothing.
@@ -293,7 +293,7 @@ struct Kept {
     fault: Option<String>,
 }
 
-pub(in super::super) async fn waiting(State(page): State<Page>, visit: WebRequest) -> Response {
+pub(in super::super) async fn waiting(State(page): State<Page>, web_request: WebRequest) -> Response {
     let now = Timestamp::now();
     let kept = match &page.store {
         Some(store) => Some(in_store(store.as_ref(), now).await),
@@ -312,8 +312,8 @@ pub(in super::super) async fn waiting(State(page): State<Page>, visit: WebReques
         };
         queues.entry(wait.queue.clone()).or_default().push(row);
     }
-    visit.show(&Waiting {
-        frame: visit.frame("Waiting"),
+    web_request.show(&Waiting {
+        layout: web_request.layout("Waiting"),
         queues,
         total,
         kept,
@@ -366,7 +366,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
 #[derive(Template)]
 #[template(path = "search.html")]
 struct Search {
-    frame: Layout,
+    layout: Layout,
     text: String,
     rows: Vec<Row>,
     queues: Vec<String>,
@@ -383,7 +383,7 @@ pub(in super::super) struct SearchQuery {
 pub(in super::super) async fn search(
     State(page): State<Page>,
     Query(asked): Query<SearchQuery>,
-    visit: WebRequest,
+    web_request: WebRequest,
 ) -> Response {
     let now = Timestamp::now();
     let text = asked.q.trim().to_owned();
@@ -393,8 +393,8 @@ pub(in super::super) async fn search(
         false => index.search(&text, MOST),
     };
     let queues = index.queues(now).into_iter();
-    visit.show(&Search {
-        frame: visit.frame("Search"),
+    web_request.show(&Search {
+        layout: web_request.layout("Search"),
         is_cut: found.len() == MOST,
         rows: found.iter().map(|death| Row::of(death, now)).collect(),
         queues: queues

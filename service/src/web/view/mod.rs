@@ -41,7 +41,7 @@ struct Row {
     at: RelativeTime,
     who: String,
     /// For what people did.
-    deed: String,
+    action: String,
 }
 
 impl Row {
@@ -61,7 +61,7 @@ impl Row {
             attempt: event.attempt.unwrap_or(0),
             at: RelativeTime::of(event.at, now),
             who: line(&event.who),
-            deed: format!("{:?}", event.event).to_lowercase(),
+            action: format!("{:?}", event.event).to_lowercase(),
         }
     }
 }

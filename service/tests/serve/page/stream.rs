@@ -40,7 +40,7 @@ async fn a_stream_that_was_made_anew_is_read_again() {
 }
 
 #[tokio::test]
-async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
+async fn without_a_stream_events_do_not_heap_up_with_their_bodies() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
@@ -57,7 +57,7 @@ async fn without_a_stream_happenings_do_not_heap_up_with_their_bodies() {
             // Those that do not fit are dropped; 4096 have room.
             let (_, metrics) = replica.page("/metrics").await;
             assert!(
-                metrics.contains("retryrmq_serve_happenings_dropped_total 0\n"),
+                metrics.contains("retryrmq_serve_events_dropped_total 0\n"),
                 "{metrics}"
             );
             drop(orders);
