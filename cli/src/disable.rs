@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::terminal_escape;
 use retryrmq_operator::{
-    dlx_policy::{Mark, base_of},
+    dlx_policy::{PolicyName, base_of},
     management::{Policy, Scope},
 };
 use serde_json::json;
@@ -106,7 +106,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
     let mut ours = Vec::new();
     for policy in desk.api.policies(&desk.vhost, Scope::Users).await? {
-        let Some(mark) = Mark::of(&policy).filter(|mark| mark.queue == options.queue) else {
+        let Some(mark) = PolicyName::of(&policy).filter(|mark| mark.queue == options.queue) else {
             continue;
         };
         if !mark.is_of(&policy) && !options.force {
@@ -151,7 +151,7 @@ async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
         let seen = desk.api.queue(&desk.vhost, name).await?;
         let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
         let seen = seen.and_then(|queue| queue.policy);
-        let is_ours = |policy: &Policy| Mark::of(policy).is_some_and(|mark| mark.queue == name);
+        let is_ours = |policy: &Policy| PolicyName::of(policy).is_some_and(|mark| mark.queue == name);
         let gone = !policies.iter().any(is_ours)
             && seen
                 .as_ref()

@@ -8,7 +8,7 @@ use retryrmq::{
     MINUTE, clock_queue, parking_queue, parse_duration, terminal_escape, unreadable_queue,
     work_queue_of,
 };
-use retryrmq_operator::doctor::{Code, Finding, Names, Severity, Snapshot, examine};
+use retryrmq_operator::doctor::{Code, Finding, QueueNames, Severity, Snapshot, examine};
 use serde_json::{Value, json};
 
 use crate::{
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-const NAMES: Names = Names {
+const NAMES: QueueNames = QueueNames {
     work_queue_of,
     parking_queue,
     unreadable_queue,

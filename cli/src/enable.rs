@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
-    dlx_policy::{Change, Obstacle, Plan, Route, Target, plan},
+    dlx_policy::{PolicyChange, Obstacle, PolicyPlan, DeadLetterRoute, DeadLetterTarget, plan},
     doctor::Finding,
     management::{Policy, Queue, QueueKind, Scope},
 };
@@ -109,11 +109,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         None => false,
     };
     let (policy, changes, base) = match &decided {
-        Plan::Done(policy) => {
+        PolicyPlan::Done(policy) => {
             let made = !is_there && make_again(&desk, &target, &options, output).await?;
             return already(policy.as_ref(), &target, &options, (is_there, made), output);
         }
-        Plan::Make {
+        PolicyPlan::Make {
             policy,
             changes,
             base,
@@ -190,7 +190,7 @@ async fn check_service(desk: &Desk) -> Result<(), Fault> {
 }
 
 /// What is to be done, from what is there now.
-async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fault> {
+async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<PolicyPlan, Fault> {
     let queue = desk.queue(&options.queue).await?;
     if queue.exclusive {
         return Err(Fault::refused(format!(
@@ -200,11 +200,11 @@ async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<Plan, Fa
     }
     let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
     let route = if options.service {
-        Route::Exchange(target)
+        DeadLetterRoute::Exchange(target)
     } else {
-        Route::Queue(target)
+        DeadLetterRoute::Queue(target)
     };
-    let target = Target {
+    let target = DeadLetterTarget {
         route,
         replaces: options.replace,
     };
@@ -315,8 +315,8 @@ fn already(
 }
 
 /// Makes the policy, waits until it is in force, and takes away what it takes the place of.
-async fn apply(desk: &Desk, decided: &Plan, queue: &str) -> Result<(), Fault> {
-    let Plan::Make {
+async fn apply(desk: &Desk, decided: &PolicyPlan, queue: &str) -> Result<(), Fault> {
+    let PolicyPlan::Make {
         policy, obsolete, ..
     } = decided
     else {
@@ -346,7 +346,7 @@ async fn apply(desk: &Desk, decided: &Plan, queue: &str) -> Result<(), Fault> {
 
 fn show(
     policy: &Policy,
-    changes: &[Change],
+    changes: &[PolicyChange],
     base: Option<&Policy>,
     target: &str,
     is_there: bool,
@@ -373,7 +373,7 @@ fn show(
         terminal_escape::line(&policy.pattern),
         policy.priority
     ))?;
-    for Change { key, before, after } in changes {
+    for PolicyChange { key, before, after } in changes {
         let said = |value: &Value| terminal_escape::line(&value.to_string()).into_owned();
         let mark = |sign: &str, style: console::Style| output.paint(sign, style);
         let line = match before {
@@ -395,7 +395,7 @@ fn show(
     Ok(())
 }
 
-fn as_json(queue: &str, policy: &Policy, changes: &[Change], target: &str, done: bool) -> Value {
+fn as_json(queue: &str, policy: &Policy, changes: &[PolicyChange], target: &str, done: bool) -> Value {
     let changes: Vec<Value> = changes
         .iter()
         .map(|change| json!({"key": change.key, "before": change.before, "after": change.after}))

@@ -162,15 +162,15 @@ impl From<retryrmq::Error> for Fault {
 
 impl From<retryrmq_operator::management::Error> for Fault {
     fn from(error: retryrmq_operator::management::Error) -> Self {
-        use retryrmq_operator::management::Kind;
+        use retryrmq_operator::management::ManagementErrorKind;
         let (exit, code) = match error.kind() {
-            Kind::InvalidUrl => (Exit::Usage, "invalid_url"),
-            Kind::Unreachable => (Exit::Unconnected, "unreachable"),
-            Kind::Login => (Exit::Unconnected, "authentication_failed"),
-            Kind::Forbidden => (Exit::Refused, "access_refused"),
-            Kind::NotFound => (Exit::NotFound, "not_found"),
-            Kind::Refused => (Exit::Refused, "refused"),
-            Kind::Broken => (Exit::Failed, "failed"),
+            ManagementErrorKind::InvalidUrl => (Exit::Usage, "invalid_url"),
+            ManagementErrorKind::Unreachable => (Exit::Unconnected, "unreachable"),
+            ManagementErrorKind::Login => (Exit::Unconnected, "authentication_failed"),
+            ManagementErrorKind::Forbidden => (Exit::Refused, "access_refused"),
+            ManagementErrorKind::NotFound => (Exit::NotFound, "not_found"),
+            ManagementErrorKind::Refused => (Exit::Refused, "refused"),
+            ManagementErrorKind::Broken => (Exit::Failed, "failed"),
         };
         Self::new(exit, code, error.to_string())
     }

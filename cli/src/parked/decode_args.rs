@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use clap::Args;
 use retryrmq::Record;
 use retryrmq_operator::{
-    configuration::{Bodies, Decoders, Facts},
+    configuration::{Bodies, Decoders, MessageFacts},
     decoding::{self, Decoded, Decoder, Hints},
 };
 
@@ -142,7 +142,7 @@ impl Decoding {
         };
         let headers = content.headers();
         let message = record.message();
-        let facts = Facts {
+        let facts = MessageFacts {
             // Where nobody knows it, the queue that it lies in says most.
             queue: match record.home.as_str() {
                 "" => message.queue(),

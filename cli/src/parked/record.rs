@@ -3,7 +3,7 @@
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    other_libraries::{DeadLetter, Replay},
+    other_libraries::{DeadLetter, ReplayedMessage},
 };
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ pub(super) fn full(place: usize, record: &Record, letter: Option<&DeadLetter>) -
         return all;
     };
     all["message_type"] = json!(letter.message_type);
-    if let Replay::Original { body, properties } = &letter.replay {
+    if let ReplayedMessage::Original { body, properties } = &letter.replay {
         let properties = foreign::unwrapped(properties);
         let mut original = json!({
             "properties": json::properties(&properties),

@@ -5,7 +5,7 @@ use console::Style;
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    other_libraries::{DeadLetter, Replay, Source},
+    other_libraries::{DeadLetter, ReplayedMessage, DeadLetterSource},
 };
 
 use super::{
@@ -214,7 +214,7 @@ fn people(
     )?;
     let origin = letter.map(|letter| &letter.source);
     match origin {
-        Some(Source::Unknown(hint)) if record.home.is_empty() => {
+        Some(DeadLetterSource::Unknown(hint)) if record.home.is_empty() => {
             field(
                 "belongs to",
                 &format!("an unknown queue: {}", terminal_escape::line(hint)),
@@ -233,7 +233,7 @@ fn people(
         let task = format!("{task} {arguments}");
         field("task", &terminal_escape::line(&task))?;
     }
-    if let Some(Replay::Never(why)) = letter.map(|letter| &letter.replay) {
+    if let Some(ReplayedMessage::Never(why)) = letter.map(|letter| &letter.replay) {
         field("no replay", &terminal_escape::line(why))?;
     }
     field("fingerprint", &terminal_escape::line(&record.fingerprint))?;
@@ -369,7 +369,7 @@ fn headers(
 /// Where the body that is shown was.
 fn wrapped(letter: Option<&DeadLetter>) -> String {
     match letter {
-        Some(letter) if matches!(letter.replay, Replay::Original { .. }) => {
+        Some(letter) if matches!(letter.replay, ReplayedMessage::Original { .. }) => {
             format!(", out of {}'s envelope", letter.library)
         }
         _ => String::new(),

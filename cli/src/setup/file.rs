@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, path::Path};
 
 use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, terminal_escape};
-use retryrmq_operator::configuration::{Configuration, Misread, Policies, Queue};
+use retryrmq_operator::configuration::{Configuration, ConfigError, Policies, Queue};
 use toml::Spanned;
 
 use super::{desired::Wanted, permissions::Grant};
@@ -38,7 +38,7 @@ impl Setup {
         Self::understood(&text).map_err(|why| Fault::usage(format!("{shown}:{why}")))
     }
 
-    fn understood(text: &str) -> Result<Self, Misread> {
+    fn understood(text: &str) -> Result<Self, ConfigError> {
         let reader = Reader { text };
         let file = Configuration::read(text)?;
         for (name, policy) in &file.policies {
@@ -99,19 +99,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn at(&self, span: Range<usize>, why: impl Into<String>) -> Misread {
-        Misread::at(self.text, span.start, why)
+    fn at(&self, span: Range<usize>, why: impl Into<String>) -> ConfigError {
+        ConfigError::at(self.text, span.start, why)
     }
 
     fn parsed<T: std::str::FromStr<Err = retryrmq::Error>>(
         &self,
         value: &Spanned<String>,
-    ) -> Result<T, Misread> {
+    ) -> Result<T, ConfigError> {
         let parsed = value.get_ref().parse();
         parsed.map_err(|why: retryrmq::Error| self.at(value.span(), why.to_string()))
     }
 
-    fn policy(&self, value: &Spanned<String>) -> Result<Policy, Misread> {
+    fn policy(&self, value: &Spanned<String>) -> Result<Policy, ConfigError> {
         let policy: Policy = self.parsed(value)?;
         policy
             .validate()
@@ -120,7 +120,7 @@ impl Reader<'_> {
     }
 
     /// A policy's text, or the name of one.
-    fn named(&self, value: &Spanned<String>, policies: &Policies) -> Result<Policy, Misread> {
+    fn named(&self, value: &Spanned<String>, policies: &Policies) -> Result<Policy, ConfigError> {
         match policies.get(value.get_ref()) {
             Some(policy) => self.policy(policy),
             None if value.get_ref().contains('(') => self.policy(value),
@@ -134,7 +134,7 @@ impl Reader<'_> {
         }
     }
 
-    fn queue(&self, queue: &Queue, policies: &Policies) -> Result<Wanted, Misread> {
+    fn queue(&self, queue: &Queue, policies: &Policies) -> Result<Wanted, ConfigError> {
         let name = queue.name.get_ref().clone();
         let here = |why: String| self.at(queue.name.span(), why);
         if name.is_empty() {
@@ -182,7 +182,7 @@ impl Reader<'_> {
     }
 
     /// A word, or a table of arguments: the same as `--work-queue` takes.
-    fn work_queue(&self, value: &Spanned<toml::Value>) -> Result<WorkQueue, Misread> {
+    fn work_queue(&self, value: &Spanned<toml::Value>) -> Result<WorkQueue, ConfigError> {
         let text =
             match value.get_ref() {
                 toml::Value::String(word) => word.clone(),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use retryrmq_operator::{
-    condition::{Condition, Unjudged, Variables},
+    condition::{Condition, EvaluationError, Variables},
     glob::{glob, topic},
 };
 use schemars::JsonSchema;
@@ -221,7 +221,7 @@ impl RuleSet {
                 match condition.holds(variables(death)) {
                     Ok(true) => {}
                     Ok(false) => return None,
-                    Err(Unjudged { why, is_slow }) => {
+                    Err(EvaluationError { why, is_slow }) => {
                         unevaluated += 1;
                         if is_slow && !std::mem::replace(&mut compiled_rule.has_warned, true) {
                             tracing::warn!(

@@ -1,7 +1,7 @@
 //! A policy that was read and checked, ready to be asked.
 
 use retryrmq::{Failure, Policy, types::FieldTable};
-use retryrmq_operator::configuration::Misread;
+use retryrmq_operator::configuration::ConfigError;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -57,20 +57,20 @@ impl ServiceConfig {
     /// # Errors
     /// What cannot be read, with its line and column and what to change: no TOML, an unknown key, a policy that cannot work, a rule that says
     /// nothing or two things.
-    pub fn read(text: &str) -> Result<Self, Misread> {
+    pub fn read(text: &str) -> Result<Self, ConfigError> {
         let file: PolicyFile = toml::from_str(text).map_err(|why| {
             let offset = why.span().map_or(0, |span| span.start);
             let words: Vec<&str> = why.message().split_whitespace().collect();
-            Misread::at(text, offset, words.join(" "))
+            ConfigError::at(text, offset, words.join(" "))
         })?;
-        let policy = |said: &toml::Spanned<String>| -> Result<Policy, Misread> {
+        let policy = |said: &toml::Spanned<String>| -> Result<Policy, ConfigError> {
             let policy: retryrmq::Result<Policy> = said.get_ref().parse();
             let checked = policy.and_then(|policy| policy.validate().map(|()| policy));
-            checked.map_err(|why| Misread::at(text, said.span().start, why.to_string()))
+            checked.map_err(|why| ConfigError::at(text, said.span().start, why.to_string()))
         };
         let mut service_config = Self::default();
         if let Some(said) = &file.alerts {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
             let orphans = file.orphans.as_ref().map(toml::Spanned::get_ref);
             if orphans.is_some_and(|watched| watched.enabled) {
@@ -78,11 +78,11 @@ impl ServiceConfig {
             }
         }
         if let Some(said) = &file.orphans {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             said.get_ref().check().map_err(fault)?;
         }
         if let Some(said) = file.delayed {
-            let fault = |why: String| Misread::at(text, said.span().start, why);
+            let fault = |why: String| ConfigError::at(text, said.span().start, why);
             delayed::check(said.get_ref()).map_err(fault)?;
             service_config.delayed = said.into_inner();
         }
@@ -91,13 +91,13 @@ impl ServiceConfig {
             let place = said.span().start;
             service_config.history = said.into_inner();
             let checked = service_config.history.check();
-            checked.map_err(|why| Misread::at(text, place, why))?;
+            checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
         if let Some(said) = file.page {
             let place = said.span().start;
             service_config.page = said.into_inner();
             let checked = service_config.page.check();
-            checked.map_err(|why| Misread::at(text, place, why))?;
+            checked.map_err(|why| ConfigError::at(text, place, why))?;
         }
         let defaults = &file.defaults;
         if let Some(said) = &defaults.retry {
@@ -115,7 +115,7 @@ impl ServiceConfig {
         }
         for rule in &file.rules {
             let entry = rule.get_ref();
-            let bad = |why: &str| Misread::at(text, rule.span().start, why);
+            let bad = |why: &str| ConfigError::at(text, rule.span().start, why);
             let retry = entry.retry.as_ref().map(policy).transpose()?;
             service_config.lines.push(CheckedRule::read(entry, retry).map_err(bad)?);
         }
@@ -128,7 +128,7 @@ impl ServiceConfig {
             let configuration = said.into_inner();
             configuration
                 .check()
-                .map_err(|why| Misread::at(text, place, why.to_string()))?;
+                .map_err(|why| ConfigError::at(text, place, why.to_string()))?;
             service_config.store = Some(configuration);
         }
         Ok(service_config)

@@ -4,11 +4,11 @@ use crate::place::Place;
 use crate::{PATIENCE, Setting};
 use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
-use retryrmq_operator::doctor::{Names, Snapshot, examine};
+use retryrmq_operator::doctor::{QueueNames, Snapshot, examine};
 use retryrmq_operator::management::{Address, Management};
 use std::collections::BTreeSet;
 
-const NAMES: Names = Names {
+const NAMES: QueueNames = QueueNames {
     work_queue_of,
     parking_queue,
     unreadable_queue,

@@ -174,14 +174,14 @@ proptest! {
         prop_assert_eq!(whole.format, Format::MessagePack);
         prop_assert!(whole.breaks_off.is_none(), "{:?}", whole.breaks_off);
         let length = cut.index(body.len());
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         let broken = messagepack::decode(&body[..length], &mut tree).unwrap_err();
         prop_assert!(broken.at <= length);
     }
 
     #[test]
     fn json_is_read_as_serde_reads_it(text in "[\\[\\]{}:,\"a0-9. \n\\\\u-]{0,40}") {
-        let mut tree = Tree::default();
+        let mut tree = BoundedValue::default();
         let ours = json::decode(text.as_bytes(), &mut tree);
         let theirs = serde_json::from_str::<Value>(&text);
         prop_assert_eq!(ours.is_ok(), theirs.is_ok());

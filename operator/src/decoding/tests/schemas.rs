@@ -130,7 +130,7 @@ fn without_a_name_the_best_fit_is_found() {
     let decoded = decode_by(&framed, &decoder);
     assert_eq!(
         (&*decoded.unwrapped, decoded.sound()),
-        (&[Wrapping::SchemaRegistry(42)][..], Some(&order()))
+        (&[Encoding::SchemaRegistry(42)][..], Some(&order()))
     );
 }
 
@@ -225,8 +225,8 @@ fn avro_is_read_by_its_schema() {
     );
     assert_eq!(decoded.schema.as_deref(), Some("shop.Order"));
     for (frame, wrapping) in [
-        (&b"\0\0\0\0\x07"[..], Wrapping::SchemaRegistry(7)),
-        (b"\xc3\x01abcdefgh", Wrapping::SingleObject),
+        (&b"\0\0\0\0\x07"[..], Encoding::SchemaRegistry(7)),
+        (b"\xc3\x01abcdefgh", Encoding::SingleObject),
     ] {
         let framed = [frame, &body].concat();
         let decoded = decode_by(&framed, &decoder);
