@@ -11,10 +11,10 @@ use retryrmq_operator::{
 use serde_json::json;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
     prompt,
 };
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let name = &options.queue;
     let desk = options.management.open(global)?;
     let ours = ours(&desk, &options).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         // Somebody may have changed it while we asked.
         if self::ours(&desk, &options).await? != ours {
-            return Err(Fault::failed(
+            return Err(CliError::failed(
                 "the policy has changed in this moment, and nothing was done: look again",
             ));
         }
@@ -103,14 +103,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// The policies that `enable` made for the queue, as they were made.
-async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
+async fn ours(desk: &ManagementClient, options: &Options) -> Result<Vec<Policy>, CliError> {
     let mut ours = Vec::new();
     for policy in desk.api.policies(&desk.vhost, Scope::Users).await? {
         let Some(mark) = PolicyName::of(&policy).filter(|mark| mark.queue == options.queue) else {
             continue;
         };
         if !mark.is_of(&policy) && !options.force {
-            return Err(Fault::refused(format!(
+            return Err(CliError::refused(format!(
                 "somebody has changed `{}` since it was made: pattern `{}`, priority {}, {}. Nothing was done; pass --force to delete it as it is",
                 policy.name,
                 policy.pattern,
@@ -124,7 +124,7 @@ async fn ours(desk: &Desk, options: &Options) -> Result<Vec<Policy>, Fault> {
 }
 
 /// What is in force then, in a sentence.
-async fn after(desk: &Desk, name: &str) -> Result<String, Fault> {
+async fn after(desk: &ManagementClient, name: &str) -> Result<String, CliError> {
     let Some(queue) = desk.api.queue(&desk.vhost, name).await? else {
         return Ok("its queue is gone".to_owned());
     };
@@ -145,7 +145,7 @@ async fn after(desk: &Desk, name: &str) -> Result<String, Fault> {
     })
 }
 
-async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
+async fn until_gone(desk: &ManagementClient, name: &str) -> Result<(), CliError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let seen = desk.api.queue(&desk.vhost, name).await?;
@@ -160,7 +160,7 @@ async fn until_gone(desk: &Desk, name: &str) -> Result<(), Fault> {
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "the policy was deleted, and the broker still shows `{}` on `{name}`: look with `rabbitmqctl list_policies`",
                 seen.unwrap_or_default()
             )));

@@ -12,10 +12,10 @@ use retryrmq_operator::doctor::{Code, Finding, QueueNames, Severity, Snapshot, e
 use serde_json::{Value, json};
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
 };
 
@@ -66,7 +66,7 @@ const NAMES: QueueNames = QueueNames {
 
 /// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
 /// or a feature flag does there AMQP says nothing.
-pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fault> {
+pub(crate) async fn harm_to(queue: &str, desk: &ManagementClient) -> Result<Vec<Finding>, CliError> {
     let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
     let snapshot = Snapshot::take(&desk.api, &desk.vhost, NAMES, times.0, times.1).await?;
     let mut findings = examine(&snapshot);
@@ -88,7 +88,7 @@ pub(crate) async fn harm_to(queue: &str, desk: &Desk) -> Result<Vec<Finding>, Fa
 /// Logs what harms the messages of `queue`, as [`harm_to`] finds it, where `is_told` says so.
 pub(crate) async fn warn_of_harm(
     queue: &str,
-    desk: &Desk,
+    desk: &ManagementClient,
     mut is_told: impl FnMut(&Finding) -> bool,
 ) {
     match harm_to(queue, desk).await {
@@ -102,7 +102,7 @@ pub(crate) async fn warn_of_harm(
 }
 
 /// Logs what deletes messages from the parking queue of `queue`.
-pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &Desk) {
+pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &ManagementClient) {
     let parking = [parking_queue(queue), queue.to_owned()];
     warn_of_harm(queue, desk, |finding| {
         finding.code == Code::ParkingLimited
@@ -111,7 +111,7 @@ pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &Desk) {
     .await;
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;
     let desk = options.management.open(global)?;
@@ -154,8 +154,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     })
 }
 
-fn duration(option: &str, text: &str) -> Result<Duration, Fault> {
-    parse_duration(text).map_err(|why| Fault::usage(format!("{option}: {why}")))
+fn duration(option: &str, text: &str) -> Result<Duration, CliError> {
+    parse_duration(text).map_err(|why| CliError::usage(format!("{option}: {why}")))
 }
 
 /// Whether it is about one of these queues, or a queue that belongs to one.
@@ -168,7 +168,7 @@ fn is_asked_for(finding: &Finding, queues: &[String]) -> bool {
             .any(|queue| named(queue) || work_queue_of(queue).is_some_and(named))
 }
 
-fn show(finding: &Finding, output: &Output) -> Result<(), Fault> {
+fn show(finding: &Finding, output: &Output) -> Result<(), CliError> {
     let style = match finding.severity {
         Severity::Error => Style::new().red().bold(),
         Severity::Warning => Style::new().yellow(),
@@ -246,7 +246,7 @@ pub(crate) fn finding_as_json(finding: &Finding) -> Value {
     })
 }
 
-fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Desk) -> Value {
+fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &ManagementClient) -> Value {
     let findings: Vec<Value> = findings.iter().map(finding_as_json).collect();
     let unknown: Vec<&str> = snapshot
         .unknown

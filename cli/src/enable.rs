@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::{
     doctor,
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    management::{self, Desk},
+    management::{self, ManagementClient},
     output::Output,
     prompt,
 };
@@ -75,10 +75,10 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let name = &options.queue;
     if let Some(work) = work_queue_of(name) {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "`{name}` belongs to `{work}`: messages wait or are parked there; enable `{work}`"
         )));
     }
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         options.to.clone().unwrap_or_else(|| parking_queue(name))
     };
     if target.is_empty() || target == *name || target.len() > 255 {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "dead letters of `{name}` cannot go to `{target}`: --to names another queue, of 255 bytes at most"
         )));
     }
@@ -100,7 +100,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let is_there = match desk.api.queue(&desk.vhost, &target).await? {
         _ if options.service => true,
         Some(queue) if queue.kind == QueueKind::Stream => {
-            return Err(Fault::refused(format!(
+            return Err(CliError::refused(format!(
                 "`{target}` is a stream, which keeps what is taken from it: dead letters cannot be replayed from there"
             )));
         }
@@ -141,7 +141,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         // Somebody may have changed a policy while we asked.
         if decide(&desk, &options, &target).await? != decided {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "the policies of `{name}` have changed in this moment, and nothing was done: look at the difference again"
             )));
         }
@@ -162,7 +162,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// What would take the dead letters away again where they are parked.
-async fn harm(queue: &str, desk: &Desk) -> Vec<Finding> {
+async fn harm(queue: &str, desk: &ManagementClient) -> Vec<Finding> {
     doctor::harm_to(queue, desk).await.unwrap_or_else(|why| {
         tracing::warn!(
             "whether the parking queue keeps what it is given was not looked at: {}",
@@ -173,15 +173,15 @@ async fn harm(queue: &str, desk: &Desk) -> Vec<Finding> {
 }
 
 /// Refuses to send dead letters where nobody takes them: the broker drops them in silence.
-async fn check_service(desk: &Desk) -> Result<(), Fault> {
+async fn check_service(desk: &ManagementClient) -> Result<(), CliError> {
     let at = shell_words::quote(&desk.vhost);
     if !desk.api.exchanges(&desk.vhost).await?.contains_key(SERVICE) {
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "there is no exchange `{SERVICE}` in virtual host {at}: start the service there first, with `retryrmq serve`, which declares it"
         )));
     }
     if desk.api.bindings(&desk.vhost, SERVICE).await?.is_empty() {
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "no queue is bound to the exchange `{SERVICE}` in virtual host {at}, so that what goes there is dropped: start the service there, \
              with `retryrmq serve`, which binds it"
         )));
@@ -190,10 +190,10 @@ async fn check_service(desk: &Desk) -> Result<(), Fault> {
 }
 
 /// What is to be done, from what is there now.
-async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<PolicyPlan, Fault> {
+async fn decide(desk: &ManagementClient, options: &Options, target: &str) -> Result<PolicyPlan, CliError> {
     let queue = desk.queue(&options.queue).await?;
     if queue.exclusive {
-        return Err(Fault::refused(format!(
+        return Err(CliError::refused(format!(
             "`{}` belongs to one connection and goes with it: nothing is kept there anyway",
             queue.name
         )));
@@ -211,10 +211,10 @@ async fn decide(desk: &Desk, options: &Options, target: &str) -> Result<PolicyPl
     plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, desk))
 }
 
-fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
+fn refused(obstacle: &Obstacle, queue: &Queue, desk: &ManagementClient) -> CliError {
     let name = &queue.name;
     let at = shell_words::quote(&desk.vhost);
-    Fault::refused(match obstacle {
+    CliError::refused(match obstacle {
         Obstacle::NotAQueue => {
             format!("`{name}` is a stream or of another type that has no dead letters")
         }
@@ -238,7 +238,7 @@ fn refused(obstacle: &Obstacle, queue: &Queue, desk: &Desk) -> Fault {
 }
 
 /// The parking queue that would be created.
-fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
+fn show_queue(name: &str, output: &Output) -> Result<(), CliError> {
     output.line(&format!(
         "{} queue {} (quorum, delivery limit 1000000000)",
         output.paint("+", console::Style::new().green()),
@@ -246,7 +246,7 @@ fn show_queue(name: &str, output: &Output) -> Result<(), Fault> {
     ))
 }
 
-async fn make_parking_queue(desk: &Desk, name: &str) -> Result<(), Fault> {
+async fn make_parking_queue(desk: &ManagementClient, name: &str) -> Result<(), CliError> {
     let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
     desk.api.put_queue(&desk.vhost, name, &parking).await?;
     tokio::time::sleep(SAFE_AGE).await;
@@ -255,11 +255,11 @@ async fn make_parking_queue(desk: &Desk, name: &str) -> Result<(), Fault> {
 
 /// Creates a parking queue that somebody deleted while dead letters still go there. Whether it did.
 async fn make_again(
-    desk: &Desk,
+    desk: &ManagementClient,
     target: &str,
     options: &Options,
     output: &Output,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let shown = terminal_escape::line(target);
     if !output.is_json() {
         output.line(&format!(
@@ -288,7 +288,7 @@ fn already(
     options: &Options,
     (is_there, made): (bool, bool),
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let shown = terminal_escape::line(target);
     if output.is_json() {
         output.json_document(&json!({
@@ -315,7 +315,7 @@ fn already(
 }
 
 /// Makes the policy, waits until it is in force, and takes away what it takes the place of.
-async fn apply(desk: &Desk, decided: &PolicyPlan, queue: &str) -> Result<(), Fault> {
+async fn apply(desk: &ManagementClient, decided: &PolicyPlan, queue: &str) -> Result<(), CliError> {
     let PolicyPlan::Make {
         policy, obsolete, ..
     } = decided
@@ -333,7 +333,7 @@ async fn apply(desk: &Desk, decided: &PolicyPlan, queue: &str) -> Result<(), Fau
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Fault::failed(format!(
+            return Err(CliError::failed(format!(
                 "the policy `{}` was made, but `{queue}` is still under {}: is there one of a higher priority? `rabbitmqctl list_policies -p {}` shows it",
                 policy.name,
                 seen.map_or_else(|| "none".to_owned(), |seen| format!("`{seen}`")),
@@ -351,7 +351,7 @@ fn show(
     target: &str,
     is_there: bool,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let from = match base {
         Some(base) => format!(
             "all of policy {} (priority {})",

@@ -8,14 +8,14 @@ use crate::exit::Exit;
 
 /// An error of the command.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct CliError {
     sentence: String,
     code: &'static str,
     exit: Exit,
     closed_pipe: bool,
 }
 
-impl Fault {
+impl CliError {
     fn new(exit: Exit, code: &'static str, sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -154,13 +154,13 @@ fn with_flags(sentence: &str) -> String {
         })
 }
 
-impl From<retryrmq::Error> for Fault {
+impl From<retryrmq::Error> for CliError {
     fn from(error: retryrmq::Error) -> Self {
         Self::new(error.kind().into(), error.code(), error.to_string())
     }
 }
 
-impl From<retryrmq_operator::management::Error> for Fault {
+impl From<retryrmq_operator::management::Error> for CliError {
     fn from(error: retryrmq_operator::management::Error) -> Self {
         use retryrmq_operator::management::ManagementErrorKind;
         let (exit, code) = match error.kind() {
@@ -176,7 +176,7 @@ impl From<retryrmq_operator::management::Error> for Fault {
     }
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         Self {
             closed_pipe: error.kind() == io::ErrorKind::BrokenPipe,

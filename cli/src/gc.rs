@@ -7,10 +7,10 @@ use retryrmq::{Client, Policy, WaitingQueue, DeleteResult, format_duration, term
 use serde_json::{Value, json};
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    output::{Color, Column, Look, Output, Text},
+    output::{Color, Column, TextStyle, Output, TableCell},
     prompt,
     setup::Setup,
     waiting::policies,
@@ -83,11 +83,11 @@ deleted_with_messages (lost says how many).";
 struct Finding {
     queue: String,
     waiting_queue: WaitingQueue,
-    verdict: Verdict,
+    verdict: QueueVerdict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum QueueVerdict {
     Kept,
     InUse,
     Consumed,
@@ -100,7 +100,7 @@ enum Verdict {
 }
 
 /// The queues that are looked through, each with the policies that keep their queues.
-fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
+fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, CliError> {
     let mut wanted = Vec::new();
     if let Some(file) = &options.setup {
         let setup = Setup::read(file)?;
@@ -117,7 +117,7 @@ fn wanted(options: &Options) -> Result<Vec<(String, Vec<Policy>)>, Fault> {
             .iter()
             .find(|name| !wanted.iter().any(|(queue, _)| queue == *name))
         {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} has no queue `{stranger}`",
                 file.display()
             )));
@@ -145,7 +145,7 @@ fn kept(policies: &[Policy]) -> BTreeSet<Duration> {
     delays.chain(detour).collect()
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let wanted = wanted(&options)?;
     let was = policies(&options.was)?;
     let client = global.connect().await?;
@@ -160,18 +160,18 @@ async fn sweep(
     was: &[Policy],
     client: &Client,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let (mut findings, mut failed) = (Vec::new(), None);
     for (queue, policies) in wanted {
         let stay = kept(policies);
         let asked = policies.iter().chain(was).cloned();
         for waiting_queue in client.waiting(queue).queues(asked).await? {
             let verdict = if stay.contains(&waiting_queue.delay) {
-                Verdict::Kept
+                QueueVerdict::Kept
             } else if waiting_queue.messages > 0 || waiting_queue.consumers > 0 {
-                Verdict::InUse
+                QueueVerdict::InUse
             } else {
-                Verdict::Unneeded
+                QueueVerdict::Unneeded
             };
             findings.push(Finding {
                 queue: queue.clone(),
@@ -182,7 +182,7 @@ async fn sweep(
     }
     let unneeded = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         .count();
     if unneeded > 0 && !options.dry_run {
         if !options.yes && !prompt::agreed(&question(&findings, unneeded)).await? {
@@ -192,15 +192,15 @@ async fn sweep(
         let bar = output.progress(Some(unneeded as u64), "waiting queues");
         for finding in findings
             .iter_mut()
-            .filter(|finding| finding.verdict == Verdict::Unneeded)
+            .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         {
             let waiting = client.waiting(&finding.queue);
             finding.verdict = match waiting.delete_unused(&finding.waiting_queue, options.seen_empty).await {
-                Ok(DeleteResult::Deleted) => Verdict::Deleted,
-                Ok(DeleteResult::DeletedWith(lost)) => Verdict::Lost(lost),
-                Ok(DeleteResult::Consumed) => Verdict::Consumed,
-                Ok(DeleteResult::Uncertain) => Verdict::Uncertain,
-                Ok(_) => Verdict::InUse,
+                Ok(DeleteResult::Deleted) => QueueVerdict::Deleted,
+                Ok(DeleteResult::DeletedWith(lost)) => QueueVerdict::Lost(lost),
+                Ok(DeleteResult::Consumed) => QueueVerdict::Consumed,
+                Ok(DeleteResult::Uncertain) => QueueVerdict::Uncertain,
+                Ok(_) => QueueVerdict::InUse,
                 // What was deleted before it is told first.
                 Err(error) => {
                     failed = Some(error);
@@ -214,7 +214,7 @@ async fn sweep(
     let exit = report(&findings, output)?;
     match failed {
         // The exit code tells of the worst: that messages are gone.
-        Some(error) if exit == Exit::Failed => Err(Fault::failed(Fault::from(error).sentence())),
+        Some(error) if exit == Exit::Failed => Err(CliError::failed(CliError::from(error).sentence())),
         Some(error) => Err(error.into()),
         None => Ok(exit),
     }
@@ -223,7 +223,7 @@ async fn sweep(
 fn question(findings: &[Finding], unneeded: usize) -> String {
     let names: Vec<_> = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Unneeded)
+        .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         .take(8)
         .map(|finding| terminal_escape::line(&finding.waiting_queue.name).into_owned())
         .collect();
@@ -238,7 +238,7 @@ fn question(findings: &[Finding], unneeded: usize) -> String {
     )
 }
 
-fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
+fn report(findings: &[Finding], output: &Output) -> Result<Exit, CliError> {
     if output.is_json() {
         for finding in findings {
             output.json_line(&as_json(finding))?;
@@ -257,7 +257,7 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     }
     if findings
         .iter()
-        .any(|finding| finding.verdict == Verdict::Uncertain)
+        .any(|finding| finding.verdict == QueueVerdict::Uncertain)
     {
         output.note(
             "quorum queues stay: what they could not dead-letter AMQP does not show. If `rabbitmqctl list_queues -p VHOST name messages` says 0 \
@@ -266,11 +266,11 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     }
     for finding in findings {
         match finding.verdict {
-            Verdict::Consumed => output.note(&format!(
+            QueueVerdict::Consumed => output.note(&format!(
                 "{} stays: {} has consumers, stop them first",
                 finding.waiting_queue.name, finding.queue
             )),
-            Verdict::Lost(lost) => output.note(&format!(
+            QueueVerdict::Lost(lost) => output.note(&format!(
                 "{lost} messages came into {} while it was deleted, and are gone: somebody published into it meanwhile",
                 finding.waiting_queue.name
             )),
@@ -279,12 +279,12 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     }
     if findings
         .iter()
-        .any(|finding| matches!(finding.verdict, Verdict::Lost(_)))
+        .any(|finding| matches!(finding.verdict, QueueVerdict::Lost(_)))
     {
         return Ok(Exit::Failed);
     }
     let stayed =
-        |finding: &Finding| matches!(finding.verdict, Verdict::Consumed | Verdict::Uncertain);
+        |finding: &Finding| matches!(finding.verdict, QueueVerdict::Consumed | QueueVerdict::Uncertain);
     Ok(if findings.iter().any(stayed) {
         Exit::Refused
     } else {
@@ -292,19 +292,19 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, Fault> {
     })
 }
 
-impl Verdict {
+impl QueueVerdict {
     /// The stable word, and how it looks.
-    fn word(self) -> (&'static str, Text) {
+    fn word(self) -> (&'static str, TableCell) {
         let (word, look, shown) = match self {
-            Self::Kept => ("kept", Look::Dim, "kept: a policy has it"),
-            Self::InUse => ("in_use", Look::In(Color::Yellow), "in use"),
-            Self::Consumed => ("consumed", Look::In(Color::Yellow), "stays: consumers"),
-            Self::Uncertain => ("uncertain", Look::In(Color::Yellow), "is it empty?"),
-            Self::Unneeded => ("unneeded", Look::In(Color::Cyan), "unneeded"),
-            Self::Deleted => ("deleted", Look::In(Color::Green), "✓ deleted"),
+            Self::Kept => ("kept", TextStyle::Dim, "kept: a policy has it"),
+            Self::InUse => ("in_use", TextStyle::In(Color::Yellow), "in use"),
+            Self::Consumed => ("consumed", TextStyle::In(Color::Yellow), "stays: consumers"),
+            Self::Uncertain => ("uncertain", TextStyle::In(Color::Yellow), "is it empty?"),
+            Self::Unneeded => ("unneeded", TextStyle::In(Color::Cyan), "unneeded"),
+            Self::Deleted => ("deleted", TextStyle::In(Color::Green), "✓ deleted"),
             Self::Lost(_) => (
                 "deleted_with_messages",
-                Look::In(Color::Red),
+                TextStyle::In(Color::Red),
                 "deleted, not empty",
             ),
         };
@@ -312,12 +312,12 @@ impl Verdict {
     }
 }
 
-fn row(finding: &Finding) -> Vec<Text> {
+fn row(finding: &Finding) -> Vec<TableCell> {
     vec![
         finding.verdict.word().1,
-        Look::Bold.of(format_duration(finding.waiting_queue.delay)),
-        Look::Plain.of(finding.waiting_queue.messages),
-        Look::Plain.of(terminal_escape::line(&finding.waiting_queue.name)),
+        TextStyle::Bold.of(format_duration(finding.waiting_queue.delay)),
+        TextStyle::Plain.of(finding.waiting_queue.messages),
+        TextStyle::Plain.of(terminal_escape::line(&finding.waiting_queue.name)),
     ]
 }
 
@@ -329,7 +329,7 @@ fn as_json(finding: &Finding) -> Value {
         "waiting": finding.waiting_queue.messages,
         "verdict": finding.verdict.word().0,
     });
-    if let Verdict::Lost(lost) = finding.verdict {
+    if let QueueVerdict::Lost(lost) = finding.verdict {
         object["lost"] = json!(lost);
     }
     object

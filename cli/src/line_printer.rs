@@ -3,20 +3,20 @@
 use serde_json::json;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     output::{self, Output},
 };
 
 /// Whether anybody still listens.
 #[derive(Debug, Default)]
-pub(crate) struct Listener {
+pub(crate) struct LinePrinter {
     /// Why nothing more is printed.
-    gone: Option<Fault>,
+    gone: Option<CliError>,
 }
 
-impl Listener {
+impl LinePrinter {
     /// Prints, as long as anybody listens.
-    pub(crate) fn hears(&mut self, print: impl FnOnce() -> Result<(), Fault>) {
+    pub(crate) fn hears(&mut self, print: impl FnOnce() -> Result<(), CliError>) {
         if self.gone.is_none() {
             self.gone = print().err();
         }
@@ -32,7 +32,7 @@ impl Listener {
         would: bool,
         summary: &str,
         output: &Output,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         match self.gone {
             None => Ok(()),
             Some(fault) if fault.is_closed_pipe() => {
@@ -47,7 +47,7 @@ impl Listener {
                 }
                 Ok(())
             }
-            Some(fault) => Err(Fault::failed(format!("{}; {summary}", fault.sentence()))),
+            Some(fault) => Err(CliError::failed(format!("{}; {summary}", fault.sentence()))),
         }
     }
 }

@@ -40,7 +40,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind as ClapKind},
 };
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Retry messages on RabbitMQ: a failed message waits in the broker and comes back at the tail of its own queue,
 /// counted, until it succeeds or is parked with a readable reason.
@@ -131,15 +131,15 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(|why| Fault::failed(format!("cannot start threads: {why}")))
+        .map_err(|why| CliError::failed(format!("cannot start threads: {why}")))
 }
 
-async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
     match command {
         Command::Consume(options) => consume::run(*options, global, output).await,
         Command::Publish(options) => publish::run(options, global, output).await,

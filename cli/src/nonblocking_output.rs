@@ -24,31 +24,31 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PIECE: usize = 4096;
 
 /// Says in a line that so many were dropped.
-type Remark = fn(u64) -> String;
+type DroppedNotice = fn(u64) -> String;
 
-static OUT: OnceLock<Outlet> = OnceLock::new();
-static ERR: OnceLock<Outlet> = OnceLock::new();
+static OUT: OnceLock<NonblockingOutput> = OnceLock::new();
+static ERR: OnceLock<NonblockingOutput> = OnceLock::new();
 
 /// From now on nobody waits for the readers of standard output and standard error.
 pub(crate) fn start() {
     OUT.get_or_init(|| {
         let remark =
             |count| serde_json::json!({"event": "lines_dropped", "lines": count}).to_string();
-        Outlet::to(io::stdout(), false, ROOM, remark)
+        NonblockingOutput::to(io::stdout(), false, ROOM, remark)
     });
     ERR.get_or_init(|| {
         let remark = |count| format!("{count} lines are missing here: nobody read them in time");
-        Outlet::to(io::stderr(), true, ROOM, remark)
+        NonblockingOutput::to(io::stderr(), true, ROOM, remark)
     });
 }
 
 /// The way to standard output, if it was started.
-pub(crate) fn out() -> Option<&'static Outlet> {
+pub(crate) fn out() -> Option<&'static NonblockingOutput> {
     OUT.get()
 }
 
 /// The way to standard error, if it was started.
-pub(crate) fn err() -> Option<&'static Outlet> {
+pub(crate) fn err() -> Option<&'static NonblockingOutput> {
     ERR.get()
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn finish() {
 }
 
 /// The way to one reader.
-pub(crate) struct Outlet {
+pub(crate) struct NonblockingOutput {
     shared: Arc<Shared>,
     broken: watch::Receiver<bool>,
 }
@@ -75,7 +75,7 @@ struct Shared {
     changed: Condvar,
     room: usize,
     is_log: bool,
-    remark: Remark,
+    remark: DroppedNotice,
 }
 
 struct Waiting {
@@ -91,8 +91,8 @@ struct Waiting {
     error: Option<(io::ErrorKind, String)>,
 }
 
-impl Outlet {
-    fn to(to: impl Write + Send + 'static, is_log: bool, room: usize, remark: Remark) -> Self {
+impl NonblockingOutput {
+    fn to(to: impl Write + Send + 'static, is_log: bool, room: usize, remark: DroppedNotice) -> Self {
         let (tell, broken) = watch::channel(false);
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Waiting {
@@ -299,9 +299,9 @@ mod tests {
     use super::*;
 
     /// A reader who takes one piece after the other, when it is told to.
-    struct Slow(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
+    struct SlowReader(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
 
-    impl Write for Slow {
+    impl Write for SlowReader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let gone = |_| io::ErrorKind::BrokenPipe;
             self.0.recv().map_err(|error| gone(error.to_string()))?;
@@ -316,11 +316,11 @@ mod tests {
         }
     }
 
-    fn slow(room: usize) -> (Outlet, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
+    fn slow(room: usize) -> (NonblockingOutput, mpsc::Sender<()>, mpsc::Receiver<Vec<u8>>) {
         let (go, may) = mpsc::channel();
         let (came, comes) = mpsc::channel();
         (
-            Outlet::to(Slow(may, came), false, room, |count| format!("-{count}")),
+            NonblockingOutput::to(SlowReader(may, came), false, room, |count| format!("-{count}")),
             go,
             comes,
         )

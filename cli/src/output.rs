@@ -10,9 +10,9 @@ use retryrmq::terminal_escape;
 use serde::Serialize;
 
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
-    global::{Global, When},
+    global::{Global, ColorMode},
     json, nonblocking_output, time_format,
 };
 
@@ -36,9 +36,9 @@ impl Output {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let color = |terminal: bool| match global.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => terminal && !no_color,
+            ColorMode::Always => true,
+            ColorMode::Never => false,
+            ColorMode::Auto => terminal && !no_color,
         };
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
         let width = out.then(|| {
@@ -74,7 +74,7 @@ impl Output {
     }
 
     /// A line for people on standard output.
-    pub(crate) fn line(&self, text: &str) -> Result<(), Fault> {
+    pub(crate) fn line(&self, text: &str) -> Result<(), CliError> {
         if let Some(outlet) = nonblocking_output::out() {
             return Ok(outlet.say(format!("{text}\n").into_bytes())?);
         }
@@ -85,19 +85,19 @@ impl Output {
     }
 
     /// Bytes as they are.
-    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<(), CliError> {
         let mut out = io::stdout().lock();
         out.write_all(bytes)?;
         Ok(out.flush()?)
     }
 
     /// One JSON object on a line of its own.
-    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Fault> {
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), CliError> {
         self.line(&text_of(value, false)?)
     }
 
     /// The one JSON document of this command.
-    pub(crate) fn json_document(&self, value: &impl Serialize) -> Result<(), Fault> {
+    pub(crate) fn json_document(&self, value: &impl Serialize) -> Result<(), CliError> {
         self.line(&text_of(value, self.width.is_some())?)
     }
 
@@ -140,7 +140,7 @@ impl Output {
     }
 
     /// The error that ends the command.
-    pub(crate) fn fault(&self, fault: &Fault) {
+    pub(crate) fn fault(&self, fault: &CliError) {
         if self.json {
             fault_as_json(fault.sentence(), fault.code(), fault.exit());
         } else {
@@ -175,13 +175,13 @@ impl Output {
 
     /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
     /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
-    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<Text>>) -> Result<(), Fault> {
-        self.page(&mut Sheet::new(columns), rows)
+    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
+        self.page(&mut PagedTable::new(columns), rows)
     }
 
     /// Prints the next rows of a table that is too long to be held: the first ones with the header, and no column narrower than
     /// in the pages before.
-    pub(crate) fn page(&self, sheet: &mut Sheet, mut rows: Vec<Vec<Text>>) -> Result<(), Fault> {
+    pub(crate) fn page(&self, sheet: &mut PagedTable, mut rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
         let columns = &sheet.columns;
         let mut widths = taken(columns, &rows, &sheet.widths);
         if let Some(width) = self.width {
@@ -220,10 +220,10 @@ impl Output {
             table.add_row(row.into_iter().map(|text| {
                 let cell = Cell::new(text.text);
                 match text.look {
-                    Look::Plain => cell,
-                    Look::Bold => cell.add_attribute(Attribute::Bold),
-                    Look::Dim => cell.add_attribute(Attribute::Dim),
-                    Look::In(color) => cell.fg(color),
+                    TextStyle::Plain => cell,
+                    TextStyle::Bold => cell.add_attribute(Attribute::Bold),
+                    TextStyle::Dim => cell.add_attribute(Attribute::Dim),
+                    TextStyle::In(color) => cell.fg(color),
                 }
             }));
         }
@@ -244,13 +244,13 @@ impl Output {
 }
 
 /// A table that is printed page by page.
-pub(crate) struct Sheet {
+pub(crate) struct PagedTable {
     columns: Vec<Column>,
     /// Of the pages so far.
     widths: Vec<usize>,
 }
 
-impl Sheet {
+impl PagedTable {
     pub(crate) fn new(columns: &[Column]) -> Self {
         Self {
             columns: columns.to_vec(),
@@ -265,7 +265,7 @@ const GAP: u16 = 2;
 const LAST: usize = 16;
 
 /// How wide each column would like to be: as what stands in it, and `before`.
-fn taken(columns: &[Column], rows: &[Vec<Text>], before: &[usize]) -> Vec<usize> {
+fn taken(columns: &[Column], rows: &[Vec<TableCell>], before: &[usize]) -> Vec<usize> {
     columns
         .iter()
         .enumerate()
@@ -337,29 +337,29 @@ impl Column {
 
 /// What stands in a table.
 #[derive(Clone, Debug)]
-pub(crate) struct Text {
+pub(crate) struct TableCell {
     text: String,
-    look: Look,
+    look: TextStyle,
 }
 
 /// How it looks, where there are colours.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Look {
+pub(crate) enum TextStyle {
     Plain,
     Bold,
     Dim,
     In(Color),
 }
 
-impl Text {
+impl TableCell {
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 }
 
-impl Look {
-    pub(crate) fn of(self, text: impl ToString) -> Text {
-        Text {
+impl TextStyle {
+    pub(crate) fn of(self, text: impl ToString) -> TableCell {
+        TableCell {
             text: text.to_string(),
             look: self,
         }
@@ -381,14 +381,14 @@ pub(crate) fn err_line(text: &str) {
     };
 }
 
-fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, Fault> {
+fn text_of(value: &impl Serialize, pretty: bool) -> Result<String, CliError> {
     let text = if pretty {
         serde_json::to_string_pretty(value)
     } else {
         serde_json::to_string(value)
     };
     text.map(json::harmless)
-        .map_err(|why| Fault::failed(format!("cannot write JSON: {why}")))
+        .map_err(|why| CliError::failed(format!("cannot write JSON: {why}")))
 }
 
 #[cfg(test)]
@@ -404,7 +404,7 @@ mod tests {
             Column::right("tries", 7),
             Column::left("error", 0),
         ];
-        let row = |texts: [&str; 5]| texts.map(|text| Look::Plain.of(text)).to_vec();
+        let row = |texts: [&str; 5]| texts.map(|text| TextStyle::Plain.of(text)).to_vec();
         let long = "x".repeat(200);
         for rows in [
             vec![row(["#1=06ecd05e", "a", "2 min ago", "5", "no"])],

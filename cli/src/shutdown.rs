@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use tokio::{sync::watch, time::sleep};
 
-use crate::{error::Fault, exit::Exit, signals::Signals};
+use crate::{error::CliError, exit::Exit, signals::Signals};
 
 /// How long what is under way may take once somebody wants us to end: a broker with an alarm answers when that is over.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Whether somebody wants us to end.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct Shutdown(watch::Receiver<bool>);
 
-impl Stop {
+impl Shutdown {
     /// Listens from now on. The second signal ends the process at once; a broker then has everything back by itself.
-    pub(crate) fn listen() -> Result<Self, Fault> {
+    pub(crate) fn listen() -> Result<Self, CliError> {
         let mut signals = Signals::listen()?;
         let (set, stop) = watch::channel(false);
         tokio::spawn(async move {

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     doctor,
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Color, Column, Look, Output},
-    retry_args::{Retrying, not_reserved},
+    output::{Color, Column, TextStyle, Output},
+    retry_args::{RetryArgs, not_reserved},
 };
 use retryrmq::terminal_escape;
 
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     queue: String,
 
     #[command(flatten)]
-    retrying: Retrying,
+    retrying: RetryArgs,
 
     /// Create what is missing
     #[arg(long, conflicts_with = "offline")]
@@ -65,11 +65,11 @@ arguments, purpose, status (present, created, missing, differs, unknown) and, as
 far as there is one, type, exchange, routing_key, difference. With --management also
 warnings, as the findings of `doctor`, or null and warnings_error.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
     let queue_type = options.retrying.queue_type()?;
     if options.queue.is_empty() {
-        return Err(Fault::usage("the queue's name is empty"));
+        return Err(CliError::usage("the queue's name is empty"));
     }
     not_reserved(&options.queue, options.reserved_name)?;
     let plan = strategy.plan(
@@ -78,7 +78,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         queue_type,
         options.retrying.work_queue()?.as_ref(),
     );
-    let plan = plan.map_err(Fault::in_flags)?;
+    let plan = plan.map_err(CliError::in_flags)?;
     let asks = options.management.is_said() && !options.offline;
     let desk = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
@@ -150,7 +150,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(exit)
 }
 
-async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, Fault> {
+async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, CliError> {
     let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
     let queue_type = options.retrying.queue_type()?;
     let client = global.connect_for(queue_type).await?;
@@ -164,7 +164,7 @@ async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<
     }
     .await;
     client.close().await;
-    findings.map_err(Fault::in_flags)
+    findings.map_err(CliError::in_flags)
 }
 
 /// What is missing and somebody else's to make.
@@ -219,16 +219,16 @@ pub(crate) fn word(status: &Status) -> (&'static str, &'static str, Color) {
     }
 }
 
-fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), CliError> {
     let rows = plan.items.iter().enumerate().map(|(index, item)| {
         let mut row = Vec::new();
         if let Some(finding) = findings.and_then(|findings| findings.get(index)) {
             let (_, shown, color) = word(&finding.status);
-            row.push(Look::In(color).of(shown));
+            row.push(TextStyle::In(color).of(shown));
         }
-        row.push(Look::Dim.of(kind(item)));
-        row.push(Look::Bold.of(terminal_escape::line(item.name())));
-        row.push(Look::Plain.of(purpose(item)));
+        row.push(TextStyle::Dim.of(kind(item)));
+        row.push(TextStyle::Bold.of(terminal_escape::line(item.name())));
+        row.push(TextStyle::Plain.of(purpose(item)));
         row
     });
     let mut columns = vec![
@@ -244,7 +244,7 @@ fn print(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(
 }
 
 /// The arguments under the table: they are what somebody copies who makes the queues by other means.
-fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), Fault> {
+fn details(plan: &Plan, findings: Option<&[Finding]>, output: &Output) -> Result<(), CliError> {
     for (index, item) in plan.items.iter().enumerate() {
         let arguments = arguments(item);
         let status = findings

@@ -32,7 +32,7 @@ const LOOKS: u32 = 5;
 
 /// The end of what was written so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<State>);
+pub(super) struct StderrTail(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -41,7 +41,7 @@ struct State {
     reads: AtomicU64,
 }
 
-impl Tail {
+impl StderrTail {
     pub(super) fn push(&self, bytes: &[u8]) {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let mut kept = self
@@ -77,16 +77,16 @@ impl Tail {
 }
 
 /// A standard error that is passed on until it ends, for as long as anybody writes to it.
-pub(super) struct Passing {
-    tail: Tail,
+pub(super) struct StderrForward {
+    tail: StderrTail,
     /// To be told that the command has ended, and to answer when all that it wrote is passed on.
     ended: oneshot::Sender<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Passing {
+impl StderrForward {
     pub(super) fn of(from: ChildStderr) -> Self {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         let (ended, told) = oneshot::channel();
         let task = tokio::spawn(pass_on(from, tail.clone(), told));
         Self { tail, ended, task }
@@ -121,7 +121,7 @@ impl Passing {
 }
 
 /// Passes `from` on until it ends, and answers when all that the command wrote itself is through.
-async fn pass_on(from: ChildStderr, tail: Tail, mut ended: oneshot::Receiver<oneshot::Sender<()>>) {
+async fn pass_on(from: ChildStderr, tail: StderrTail, mut ended: oneshot::Receiver<oneshot::Sender<()>>) {
     let mut lines = Lines {
         from,
         tail,
@@ -158,7 +158,7 @@ async fn pass_on(from: ChildStderr, tail: Tail, mut ended: oneshot::Receiver<one
 /// Whole lines where possible, so that commands that run at the same time do not mix them up.
 struct Lines {
     from: ChildStderr,
-    tail: Tail,
+    tail: StderrTail,
     chunk: Vec<u8>,
     pending: Vec<u8>,
 }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn keeps_the_end() {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         tail.push(b"short");
         assert_eq!(tail.bytes(), b"short");
         tail.push("ä".repeat(KEPT).as_bytes());

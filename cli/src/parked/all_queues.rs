@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use retryrmq_operator::management::{Policy, Queue, QueueKind, Scope, settings};
 
-use crate::{error::Fault, global::Global, management::Management};
+use crate::{error::CliError, global::Global, management::Management};
 
 /// The queues that hold dead letters: those named as ours or other libraries' are, and those that a queue dead-letters to by name.
 /// A waiting queue, which has a time to live, sends back to work, and what somebody consumes is work.
@@ -75,7 +75,7 @@ fn is_named_so(name: &str) -> bool {
 }
 
 /// Asks for all of them.
-pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<String>, Fault> {
+pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<String>, CliError> {
     let desk = options.open(global)?;
     let queues = desk.api.queues(&desk.vhost).await?;
     let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;

@@ -7,29 +7,29 @@ use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
 use serde_json::{Value, json};
 
 use super::{
-    action::{Choice, Deed},
+    action::{Selected, Action},
     audit::Audit,
-    canary::{Canary, Fate, WaitingQueues},
+    canary::{Canary, CanaryResult, WaitingQueues},
     edit::Editor,
     foreign, ls,
     message_ref::handle,
-    rate_limit::{Pace, Rate},
+    rate_limit::{RateLimiter, Rate},
     record,
-    sort::Ordered,
-    summary::Tally,
+    sort::SortedWalk,
+    summary::Summary,
 };
 use crate::{
-    error::Fault,
+    error::CliError,
     global::Global,
     management::Management,
-    output::{Output, Text},
-    shutdown::Stop,
+    output::{Output, TableCell},
+    shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
 /// How messages are replayed.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Manner {
+pub(super) struct ReplayArgs {
     /// No faster than this: 50/s, 300/m, 1000/h
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
@@ -92,7 +92,7 @@ enum OnUnknown {
 /// Longer than this a broker does not let a message be held: its `consumer_timeout` is 30 minutes.
 const LONGEST_WAIT: Duration = Duration::from_secs(20 * 60);
 
-impl Manner {
+impl ReplayArgs {
     pub(super) fn of_drop(is_keep_said: bool) -> Self {
         Self {
             is_keep_said,
@@ -100,11 +100,11 @@ impl Manner {
         }
     }
 
-    fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, Fault> {
+    fn waiting_queues(&self, global: &Global) -> Result<WaitingQueues, CliError> {
         match &self.retry {
             Some(policy) => {
                 let policy = policy.parse().map_err(|why: retryrmq::Error| {
-                    Fault::usage(format!(
+                    CliError::usage(format!(
                         "--retry: {}",
                         terminal_escape::line(&why.to_string())
                     ))
@@ -115,11 +115,11 @@ impl Manner {
         }
     }
 
-    fn patience(&self) -> Result<Duration, Fault> {
+    fn patience(&self) -> Result<Duration, CliError> {
         let wait = parse_duration(&self.canary_wait)
-            .map_err(|why| Fault::usage(format!("--canary-wait: {why}")))?;
+            .map_err(|why| CliError::usage(format!("--canary-wait: {why}")))?;
         if wait > LONGEST_WAIT {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "--canary-wait is 20m at most: what is parked is held meanwhile, and a broker takes it back after 30 minutes",
             ));
         }
@@ -129,14 +129,14 @@ impl Manner {
 
 /// Whether there is more to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Go {
+pub(super) enum Progress {
     On,
     /// The canary was not in time.
     End,
 }
 
 /// The first ones, which go alone.
-struct First {
+struct CanaryMessages {
     count: usize,
     patience: Duration,
     waiting_queues: Arc<WaitingQueues>,
@@ -144,15 +144,15 @@ struct First {
 }
 
 /// What is being done.
-pub(super) struct Doing<'a> {
+pub(super) struct Apply<'a> {
     client: &'a Client,
     parked: &'a Parked,
-    choice: &'a Choice,
-    deed: &'a Deed,
+    choice: &'a Selected,
+    deed: &'a Action,
     output: &'a Output,
-    pub(super) tally: Tally,
+    pub(super) tally: Summary,
     audit: Option<Audit>,
-    pace: Pace,
+    pace: RateLimiter,
     editor: Option<Editor>,
     keep_count: bool,
     /// The queue that copies go to with their records, when there are any.
@@ -160,28 +160,28 @@ pub(super) struct Doing<'a> {
     /// Whether that queue has to be made first, for how long it keeps a message.
     made_with: Option<Duration>,
     is_keep_said: bool,
-    first: Option<First>,
+    first: Option<CanaryMessages>,
     /// The messages were chosen one by one: one that cannot go ends it.
     pub(super) named: bool,
     wave: Vec<(usize, Record, Resend)>,
-    rows: Vec<Vec<Text>>,
+    rows: Vec<Vec<TableCell>>,
     /// How many could not go since somebody asked, and why the first of all could not.
     refused: u64,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<CliError>,
 }
 
-impl<'a> Doing<'a> {
+impl<'a> Apply<'a> {
     /// Nothing has happened when this fails.
     pub(super) async fn prepare(
         (client, parked): (&'a Client, &'a Parked),
-        stop: &Stop,
-        choice: &'a Choice,
-        deed: &'a Deed,
-        manner: &Manner,
+        stop: &Shutdown,
+        choice: &'a Selected,
+        deed: &'a Action,
+        manner: &ReplayArgs,
         (global, output): (&Global, &'a Output),
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CliError> {
         let first = manner.canary.map(|count| {
-            Ok::<_, Fault>(First {
+            Ok::<_, CliError>(CanaryMessages {
                 count: usize::try_from(count).unwrap_or(usize::MAX),
                 patience: manner.patience()?,
                 waiting_queues: Arc::new(manner.waiting_queues(global)?),
@@ -192,9 +192,9 @@ impl<'a> Doing<'a> {
         let (first, editor) = (first.transpose()?, editor.transpose()?);
         let log = (!choice.dry_run).then_some(&choice.log);
         let (kept_in, made_with) = match deed {
-            Deed::Replay(_) | Deed::Drop(None) => (None, None),
-            Deed::Drop(keep) => (Some(parked.dropped().name()), *keep),
-            Deed::Restore => (Some(parked.parking()), None),
+            Action::Replay(_) | Action::Drop(None) => (None, None),
+            Action::Drop(keep) => (Some(parked.dropped().name()), *keep),
+            Action::Restore => (Some(parked.parking()), None),
         };
         Ok(Self {
             client,
@@ -202,9 +202,9 @@ impl<'a> Doing<'a> {
             choice,
             deed,
             output,
-            tally: Tally::default(),
+            tally: Summary::default(),
             audit: Audit::open(log, (client, stop), deed.name(), &choice.queue).await?,
-            pace: Pace::of(manner.rate),
+            pace: RateLimiter::of(manner.rate),
             editor,
             keep_count: manner.keep_count,
             kept_in,
@@ -222,28 +222,28 @@ impl<'a> Doing<'a> {
     /// Takes a chosen message; it is done with when its wave is full, or with [`flush`](Self::flush).
     pub(super) async fn take(
         &mut self,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         place: usize,
         record: Record,
-    ) -> Result<Go, Fault> {
+    ) -> Result<Progress, CliError> {
         let mut resend = Resend::of(&record).keep_count(self.keep_count);
-        if let Deed::Replay(to) = self.deed {
+        if let Action::Replay(to) = self.deed {
             if let Some(to) = to {
                 resend = resend.to(to);
             }
             let letter = ordered.letter(&record);
             let of_it = |why: String| format!("{}: {why}", handle(place, &record));
             let fault = match resend.obstacle() {
-                Some(why) => Some(Fault::failed(of_it(why))),
+                Some(why) => Some(CliError::failed(of_it(why))),
                 None => foreign::obstacle(letter.as_ref(), resend.target())
-                    .map(|why| Fault::not_found(of_it(why))),
+                    .map(|why| CliError::not_found(of_it(why))),
             };
             if let Some(fault) = fault {
                 return self.unfit(ordered, (place, &record, &resend), fault).await;
             }
             if let Some(letter) = &letter {
                 if self.first.is_some() && !foreign::keeps_marks(letter) {
-                    return Err(Fault::usage(format!(
+                    return Err(CliError::usage(format!(
                         "{}: --canary could not tell whether it is given up again, because {} writes headers of its own then; nothing was replayed: leave --canary out, and take --limit for the first ones",
                         handle(place, &record),
                         letter.library
@@ -254,7 +254,7 @@ impl<'a> Doing<'a> {
         }
         if self.choice.dry_run {
             self.rehearse(ordered, place, &record, &resend)?;
-            return Ok(Go::On);
+            return Ok(Progress::On);
         }
         if let Some(editor) = &self.editor {
             let edited = editor.edit(place, &record, &resend, self.output);
@@ -263,11 +263,11 @@ impl<'a> Doing<'a> {
                     resend = resend.content(content.properties, content.body);
                     self.wave.push((place, record, resend));
                     let done = self.flush(ordered).await;
-                    return done.map(|()| Go::On).map_err(|fault| saved.keep(fault));
+                    return done.map(|()| Progress::On).map_err(|fault| saved.keep(fault));
                 }
                 None => {
                     self.print(place, &record, &resend, "unchanged", None);
-                    return Ok(Go::On);
+                    return Ok(Progress::On);
                 }
             }
         }
@@ -277,16 +277,16 @@ impl<'a> Doing<'a> {
             None => self.pace.wave(),
         };
         if self.wave.len() < most {
-            return Ok(Go::On);
+            return Ok(Progress::On);
         }
         let Some(first) = self.first.take() else {
-            return self.flush(ordered).await.map(|()| Go::On);
+            return self.flush(ordered).await.map(|()| Progress::On);
         };
         self.canary(ordered, &first).await
     }
 
     /// Does what was taken and is not done yet.
-    pub(super) async fn flush(&mut self, ordered: &mut Ordered) -> Result<(), Fault> {
+    pub(super) async fn flush(&mut self, ordered: &mut SortedWalk) -> Result<(), CliError> {
         let mut wave = std::mem::take(&mut self.wave);
         while !wave.is_empty() && !ordered.is_stopped() {
             let rest = wave.split_off(wave.len().min(self.pace.wave()));
@@ -317,10 +317,10 @@ impl<'a> Doing<'a> {
     /// before it done.
     async fn unfit(
         &mut self,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         (place, record, resend): (usize, &Record, &Resend),
-        fault: Fault,
-    ) -> Result<Go, Fault> {
+        fault: CliError,
+    ) -> Result<Progress, CliError> {
         if self.named {
             self.flush(ordered).await?;
         }
@@ -336,19 +336,19 @@ impl<'a> Doing<'a> {
         self.refused += 1;
         self.output.note(fault.sentence());
         self.fault.get_or_insert(fault);
-        Ok(Go::On)
+        Ok(Progress::On)
     }
 
     /// Says what would become of a message, as the deed would: what would be refused ends it where the deed would end.
     fn rehearse(
         &mut self,
-        ordered: &Ordered,
+        ordered: &SortedWalk,
         place: usize,
         record: &Record,
         resend: &Resend,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let asked = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => ordered.browse.would_send(resend),
+            (Action::Replay(_), _) => ordered.browse.would_send(resend),
             (_, Some(_)) => ordered.browse.would_copy(record),
             (_, None) => Ok(()),
         };
@@ -381,17 +381,17 @@ impl<'a> Doing<'a> {
         error: retryrmq::Error,
         outcome: &str,
         begun: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let alone = match self.deed {
-            Deed::Replay(Some(_)) => false,
+            Action::Replay(Some(_)) => false,
             // Where there is no queue to copy to, none of them can go.
-            Deed::Drop(_) | Deed::Restore if error.kind() == ErrorKind::Unroutable => false,
-            Deed::Replay(None) | Deed::Drop(_) | Deed::Restore => {
+            Action::Drop(_) | Action::Restore if error.kind() == ErrorKind::Unroutable => false,
+            Action::Replay(None) | Action::Drop(_) | Action::Restore => {
                 concerns_one(&error) && !self.named
             }
         };
-        let mut why = Fault::from(error).on_the_way();
-        if matches!(self.deed, Deed::Drop(_)) {
+        let mut why = CliError::from(error).on_the_way();
+        if matches!(self.deed, Action::Drop(_)) {
             why = why.after("it is still parked: --for-good drops it without keeping a copy");
         }
         if alone || begun {
@@ -415,7 +415,7 @@ impl<'a> Doing<'a> {
 
     /// The queue that it goes to, where there is one.
     fn target<'r>(&self, resend: &'r Resend) -> Option<&'r str> {
-        let target = matches!(self.deed, Deed::Replay(_)).then(|| resend.target());
+        let target = matches!(self.deed, Action::Replay(_)).then(|| resend.target());
         target.filter(|target| !target.is_empty())
     }
 
@@ -432,7 +432,7 @@ impl<'a> Doing<'a> {
         record: &Record,
         resend: &Resend,
         outcome: &str,
-        fault: Option<&Fault>,
+        fault: Option<&CliError>,
     ) {
         if !self.output.is_json() {
             return;
@@ -456,11 +456,11 @@ impl<'a> Doing<'a> {
     /// Sends a wave, writes it down, and lets go of what was sent.
     async fn settle(
         &mut self,
-        ordered: &mut Ordered,
+        ordered: &mut SortedWalk,
         wave: Vec<(usize, Record, Resend)>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let answers = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => {
+            (Action::Replay(_), _) => {
                 let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
                 ordered.send(&resends).await
             }
@@ -468,7 +468,7 @@ impl<'a> Doing<'a> {
             (_, Some(queue)) => {
                 if let Some(keep) = self.made_with.take() {
                     let made = self.parked.make_dropped(keep).await;
-                    let made = made.map_err(|why| Fault::from(why).after(NOTHING_KEPT))?;
+                    let made = made.map_err(|why| CliError::from(why).after(NOTHING_KEPT))?;
                     if !made && self.is_keep_said {
                         tracing::warn!(
                             "{} exists, and keeps messages as long as it always did: --keep changes nothing; to change it, delete that queue",
@@ -512,11 +512,11 @@ impl<'a> Doing<'a> {
         wave: &[(usize, Record, Resend)],
         answers: &[retryrmq::Result<()>],
         sent: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
-        let is_replay = matches!(self.deed, Deed::Replay(_));
+        let is_replay = matches!(self.deed, Action::Replay(_));
         let lines: Vec<_> = wave
             .iter()
             .zip(answers)
@@ -545,10 +545,10 @@ impl<'a> Doing<'a> {
     }
 
     /// The walk was over when copies had gone.
-    fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> Fault {
-        let fault = Fault::from(error);
+    fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> CliError {
+        let fault = CliError::from(error);
         let to = match (self.deed, &self.kept_in) {
-            (Deed::Replay(_), _) => resend.target(),
+            (Action::Replay(_), _) => resend.target(),
             (_, Some(queue)) => queue,
             (_, None) => return fault,
         };
@@ -559,7 +559,7 @@ impl<'a> Doing<'a> {
         };
         fault.after(&format!(
             "{were} {} to {} before that was known: {they} still in {} as well",
-            if matches!(self.deed, Deed::Replay(_)) {
+            if matches!(self.deed, Action::Replay(_)) {
                 "replayed"
             } else {
                 "copied"
@@ -570,7 +570,7 @@ impl<'a> Doing<'a> {
     }
 
     /// The first ones go; the others only if those live.
-    async fn canary(&mut self, ordered: &mut Ordered, first: &First) -> Result<Go, Fault> {
+    async fn canary(&mut self, ordered: &mut SortedWalk, first: &CanaryMessages) -> Result<Progress, CliError> {
         let mut targets: Vec<String> = self
             .wave
             .iter()
@@ -587,11 +587,11 @@ impl<'a> Doing<'a> {
         let count = self.tally.count;
         if count == 0 && !ordered.is_stopped() {
             // None of them could go: the next ones are first.
-            self.first = Some(First {
+            self.first = Some(CanaryMessages {
                 waiting_queues: Arc::clone(&first.waiting_queues),
                 ..*first
             });
-            return Ok(Go::On);
+            return Ok(Progress::On);
         }
         self.output.note(&format!(
             "{count} replayed first{}; waiting {} for what becomes of them",
@@ -605,27 +605,27 @@ impl<'a> Doing<'a> {
                 .await?;
             patience = Duration::ZERO; // all of them have waited
             let why = match fate {
-                Fate::Live => continue,
-                Fate::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
+                CanaryResult::Live => continue,
+                CanaryResult::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
                     unknown.get_or_insert(why);
                     continue;
                 }
-                Fate::Unknown(why) => format!(
+                CanaryResult::Unknown(why) => format!(
                     "nobody can tell whether the first {count} live: {why}. The rest was not replayed; --canary-unknown continue goes on all the same"
                 ),
-                Fate::Stopped => return Ok(Go::End),
-                Fate::ParkedAgain(again, error) => format!(
+                CanaryResult::Stopped => return Ok(Progress::End),
+                CanaryResult::ParkedAgain(again, error) => format!(
                     "{again} of the first {count} {} parked again ({error}): the rest was not replayed",
                     if again == 1 { "was" } else { "were" },
                 ),
-                Fate::ParkedElsewhere(why) => format!(
+                CanaryResult::ParkedElsewhere(why) => format!(
                     "of the first {count}, some seem to be parked again: {why}. The rest was not replayed"
                 ),
-                Fate::Waiting(why) => format!(
+                CanaryResult::Waiting(why) => format!(
                     "the first {count} may not be handled yet: {why}. The rest was not replayed; give them longer with --canary-wait, or mend their consumer"
                 ),
             };
-            return Err(Fault::failed(why));
+            return Err(CliError::failed(why));
         }
         self.output.note(&match unknown {
             None => format!(
@@ -635,7 +635,7 @@ impl<'a> Doing<'a> {
                 "none of the first {count} was seen to be parked again or to wait, but nobody can tell: {why}; the rest follows"
             ),
         });
-        Ok(Go::On)
+        Ok(Progress::On)
     }
 }
 

@@ -11,7 +11,7 @@ const MOST_HEX: usize = 1024;
 
 /// A body as people see it.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct ShownBody {
     /// What it is: format, type, size.
     pub(super) what: String,
     /// What to know before one believes it.
@@ -27,7 +27,7 @@ pub(super) struct Shown {
 }
 
 /// The body made readable; `length` is what came.
-pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
+pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> ShownBody {
     let bytes = &*decoded.bytes;
     let (text, rest, is_bytes) = match (decoded.format, &decoded.value) {
         (Format::Empty, _) => (String::new(), 0, true),
@@ -61,7 +61,7 @@ pub(super) fn shown(decoded: &Decoded<'_>, length: usize) -> Shown {
             hex(&bytes[start..bytes.len().min(start + 64)], start)
         )
     });
-    Shown {
+    ShownBody {
         what: what(decoded, length),
         remarks: remarks(decoded),
         text,
@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    fn readable(body: &[u8]) -> Shown {
+    fn readable(body: &[u8]) -> ShownBody {
         let decoded = decode(body, Hints::default(), None);
         shown(&decoded, body.len())
     }

@@ -4,10 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    audit::{Audit, Log},
-    other_consumers::{self, Others},
+    audit::{Audit, AuditLog},
+    other_consumers::{self, OtherConsumers},
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Rewrite a parking queue, so that the broker can free its disk
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     queue: String,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -31,8 +31,8 @@ Examples:
 
 JSON: rewritten, kept (messages that no whole copy can be made of), remaining.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
     let mut audit = Audit::open(
@@ -59,7 +59,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
     };
     progress.finish_and_clear();
-    let taken = Others::of(&browse);
+    let taken = OtherConsumers::of(&browse);
     let closed = stop.unless_cut(browse.close()).await;
     let rewritten = rewritten.map_err(|error| other_consumers::refused(error, &parked.name()));
     let mut written = Ok(());
@@ -74,7 +74,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if !is_cut {
         client.close().await; // which would wait for what was cut short
     }
-    let closed = closed.map(|closed| closed.map_err(Fault::from));
+    let closed = closed.map(|closed| closed.map_err(CliError::from));
     let (rewritten, kept) = ended(rewritten, closed.unwrap_or(Ok(())), total)?;
     written?;
     if is_cut {
@@ -116,10 +116,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 /// What was rewritten, if it was also ended in good order.
 fn ended(
-    rewritten: Result<(u64, u64), Fault>,
-    closed: Result<(), Fault>,
+    rewritten: Result<(u64, u64), CliError>,
+    closed: Result<(), CliError>,
     total: u32,
-) -> Result<(u64, u64), Fault> {
+) -> Result<(u64, u64), CliError> {
     match (rewritten, closed) {
         (Ok(counts), Ok(())) => Ok(counts),
         (Ok((rewritten, _)), Err(fault)) => Err(fault.after(&state(rewritten, total))),
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_end_that_fails_says_what_was_done_and_where_the_messages_are() {
-        let lost = || Err(Fault::failed("the connection was lost"));
+        let lost = || Err(CliError::failed("the connection was lost"));
         let fault = ended(Ok((7, 1)), lost(), 9).unwrap_err();
         let said = fault.sentence();
         for part in [
@@ -153,7 +153,7 @@ mod tests {
         }
         assert_eq!(fault.exit(), Exit::Failed);
         // Where the rewriting failed, the end is told of as well.
-        let fault = ended(Err(Fault::refused("no")), lost(), 9).unwrap_err();
+        let fault = ended(Err(CliError::refused("no")), lost(), 9).unwrap_err();
         assert_eq!(fault.sentence(), "no; the connection was lost");
         assert_eq!(ended(Ok((7, 1)), Ok(()), 9).unwrap(), (7, 1));
     }

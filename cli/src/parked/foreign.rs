@@ -146,7 +146,7 @@ pub(super) fn keeps_marks(letter: &DeadLetter) -> bool {
 }
 
 /// A message as it was published, as far as that is known: what people are shown of it and choose by.
-pub(super) struct Content<'a> {
+pub(super) struct PublishedMessage<'a> {
     pub(super) body: &'a [u8],
     pub(super) properties: Cow<'a, BasicProperties>,
     pub(super) exchange: &'a str,
@@ -155,7 +155,7 @@ pub(super) struct Content<'a> {
     pub(super) is_original: bool,
 }
 
-impl<'a> Content<'a> {
+impl<'a> PublishedMessage<'a> {
     pub(super) fn of(letter: Option<&'a DeadLetter>, message: &'a Message) -> Self {
         let (body, properties, is_original) = match letter.map(|letter| &letter.replay) {
             Some(ReplayedMessage::Original { body, properties }) => {

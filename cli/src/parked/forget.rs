@@ -7,21 +7,21 @@ use retryrmq::{Client, ErrorKind, Parked, Record, parse_duration, waiting_queue}
 use serde_json::{Value, json};
 
 use super::{
-    audit::{Audit, Log},
+    audit::{Audit, AuditLog},
     canary,
-    decode_args::Reading,
-    filter::Criteria,
+    decode_args::DecodeArgs,
+    filter::FilterArgs,
     foreign,
-    notes::{Notes, Unseen},
-    other_consumers::Others,
+    notes::{Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     record,
-    selection::{Selection, Words},
-    sort::Ordered,
+    selection::{Selection, SelectionArgs},
+    sort::SortedWalk,
     target,
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
-    shutdown::Stop,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 use retryrmq::terminal_escape;
 
@@ -53,10 +53,10 @@ pub(crate) struct Options {
     fingerprint: Option<String>,
 
     #[command(flatten)]
-    criteria: Criteria,
+    criteria: FilterArgs,
 
     #[command(flatten)]
-    reading: Reading,
+    reading: DecodeArgs,
 
     /// Look also through the waiting queue of this delay, of a policy of your own; may be given several times
     #[arg(long = "delay", value_name = "DURATION")]
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     dry_run: bool,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -97,9 +97,9 @@ type Marks = BTreeMap<String, u32>;
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     if !(options.yes || options.dry_run || prompt::can_ask()) {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "forgotten messages are gone for good: pass --yes, or look first with --dry-run",
         ));
     }
@@ -108,37 +108,37 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .as_ref()
         .is_some_and(|all| all.len() != 16)
     {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--fingerprint is the whole of it here, 16 hexadecimal digits, as `parked show` tells it",
         ));
     }
     // Nobody knows which queues are waiting queues of a dead-letter queue that is not ours.
     let work = target::family(&options.queue, options.dlq);
     if work.is_none() && !options.delays.is_empty() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: pass --delay with the name of the work queue, without --dlq",
         ));
     }
     if work.is_some() && options.criteria.goes_by_parking() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--since goes by when a message was parked, and what waits was not: pass --where with something of the message itself",
         ));
     }
     let alike = options.fingerprint.is_some() || !options.criteria.is_empty();
     if alike && !options.ids.is_empty() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--id names messages one by one: say either that, or what they have in common",
         ));
     }
     let words = if alike {
-        Words::every(
+        SelectionArgs::every(
             options.fingerprint.clone(),
             None,
             options.criteria.clone(),
             options.reading.clone(),
         )
     } else {
-        Words::ids(&options.ids)
+        SelectionArgs::ids(&options.ids)
     };
     let mut selection = words.read()?;
     if options.yes && !options.dry_run {
@@ -146,16 +146,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     let own = options.delays.iter().map(|text| {
         let delay = parse_duration(text);
-        let delay = delay.map_err(|why| Fault::usage(format!("--delay: {why}")))?;
+        let delay = delay.map_err(|why| CliError::usage(format!("--delay: {why}")))?;
         Ok(waiting_queue(work.unwrap_or_default(), delay))
     });
-    let own = own.collect::<Result<Vec<_>, Fault>>()?;
-    let stop = Stop::listen()?;
+    let own = own.collect::<Result<Vec<_>, CliError>>()?;
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
         let unseen = match options.dry_run {
-            true => Unseen::IsTold,
-            false => Unseen::Refuses,
+            true => OnHiddenHold::IsTold,
+            false => OnHiddenHold::Refuses,
         };
         Notes::unless_cut(&stop, &client, work, unseen).await?
     } else {
@@ -179,7 +179,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         notes,
         audit: None,
         output,
-        listener: Listener::default(),
+        listener: LinePrinter::default(),
         found: false,
         forgotten: (0, 0),
         agreed: 0,
@@ -196,7 +196,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     if work.is_none() && depths.first() == Some(&None) {
         client.close().await;
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "there is no queue `{}`",
             terminal_escape::line(&parked.name())
         )));
@@ -206,7 +206,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         if depth.is_none() {
             continue; // nothing was ever parked, or dropped
         }
-        match Ordered::open(parked, true, stop.clone()).await? {
+        match SortedWalk::open(parked, true, stop.clone()).await? {
             Some(walk) => walks.push(walk),
             None => return Ok(Exit::Interrupted),
         }
@@ -250,7 +250,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     }
     listener.end(("forgotten", count), options.dry_run, &summary, output)?;
     if from_waiting < agreed {
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
             agreed - from_waiting
         )));
@@ -263,7 +263,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             Some(work) => format!("is parked or waits for {}", terminal_escape::line(work)),
             None => format!("is in {}", terminal_escape::line(&options.queue)),
         };
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "no message {missing} {place}; {summary}"
         )));
     }
@@ -279,7 +279,7 @@ struct Forget<'a> {
     notes: Notes,
     audit: Option<Audit>,
     output: &'a Output,
-    listener: Listener,
+    listener: LinePrinter,
     /// Any was chosen, whatever became of it.
     found: bool,
     /// From the parking queue, and from waiting queues.
@@ -292,10 +292,10 @@ impl Forget<'_> {
     async fn all(
         &mut self,
         options: &Options,
-        mut walks: Vec<Ordered>,
+        mut walks: Vec<SortedWalk>,
         selection: &mut Selection,
-        stop: &Stop,
-    ) -> Result<(), Fault> {
+        stop: &Shutdown,
+    ) -> Result<(), CliError> {
         let work = async {
             let mut chosen = Vec::new();
             for (number, walk) in walks.iter_mut().enumerate() {
@@ -346,7 +346,7 @@ impl Forget<'_> {
                     self.print(line, true);
                 }
             }
-            Ok::<_, Fault>(())
+            Ok::<_, CliError>(())
         };
         let mut done = work.await;
         for walk in walks {
@@ -359,9 +359,9 @@ impl Forget<'_> {
     /// erased, and there may be very many.
     async fn chosen(
         &self,
-        walk: &mut Ordered,
+        walk: &mut SortedWalk,
         selection: &mut Selection,
-    ) -> Result<Vec<(Record, Option<Value>)>, Fault> {
+    ) -> Result<Vec<(Record, Option<Value>)>, CliError> {
         let mut chosen = Vec::new();
         while let Some((place, record)) = walk.next().await? {
             if selection.takes(place, &record, walk.parking()) {
@@ -374,9 +374,9 @@ impl Forget<'_> {
         if on_hold > 0 && !walk.is_stopped() {
             return Err(on_hold_are(&format!("{on_hold} of these messages are")));
         }
-        let others = Others::of(&walk.browse);
+        let others = OtherConsumers::of(&walk.browse);
         if others.hold() && !walk.is_stopped() {
-            return Err(Fault::held(format!(
+            return Err(CliError::held(format!(
                 "nothing was forgotten, because a message that is not to be seen may be meant: {}",
                 others.sentence(walk.name())
             )));
@@ -390,8 +390,8 @@ impl Forget<'_> {
         selection: &mut Selection,
         mut erase: Option<Option<Marks>>,
         most: u32,
-        stop: &Stop,
-    ) -> Result<(usize, Marks), Fault> {
+        stop: &Shutdown,
+    ) -> Result<(usize, Marks), CliError> {
         let (mut count, mut marks) = (0, Marks::new());
         for waiting_queue in self.waiting_queues {
             if stop.is_set() {
@@ -435,7 +435,7 @@ impl Forget<'_> {
                         }
                     }
                 }
-                Ok::<_, Fault>(())
+                Ok::<_, CliError>(())
             };
             let done = work.await;
             let others = walk.others();
@@ -449,7 +449,7 @@ impl Forget<'_> {
         Ok((count, marks))
     }
 
-    async fn write_down(&mut self, record: &Record, from: &str) -> Result<(), Fault> {
+    async fn write_down(&mut self, record: &Record, from: &str) -> Result<(), CliError> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
@@ -487,16 +487,16 @@ fn messages(count: u64) -> String {
 }
 
 /// Why nothing is forgotten of a group that is to be left alone.
-fn on_hold_are(which: &str) -> Fault {
-    Fault::usage(format!(
+fn on_hold_are(which: &str) -> CliError {
+    CliError::usage(format!(
         "nothing was forgotten, because {which} on hold (`parked ls --group` says why): end that with `parked hold --release`, or name \
          what is meant by --id or --fingerprint"
     ))
 }
 
 /// Why nothing is forgotten while somebody looks at a waiting queue.
-fn held_in(waiting_queue: &str) -> Fault {
-    Fault::held(format!(
+fn held_in(waiting_queue: &str) -> CliError {
+    CliError::held(format!(
         "nothing more was forgotten, because a message that is not to be seen may be meant: somebody looks at {}; try again when they are done",
         terminal_escape::line(waiting_queue)
     ))
@@ -508,7 +508,7 @@ fn take_one(marks: &mut Marks, mark: &str) -> bool {
     left.map(|left| *left -= 1).is_some()
 }
 
-async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Stop) -> Result<bool, Fault> {
+async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Shutdown) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
         messages((parked + waiting) as u64),

@@ -8,11 +8,11 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    audit::{Audit, Log},
-    export_format::{Line, Source},
+    audit::{Audit, AuditLog},
+    export_format::{ExportLine, ExportReader},
     target,
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Park the messages of a file that `parked export` has written
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     dry_run: bool,
 
     #[command(flatten)]
-    log: Log,
+    log: AuditLog,
 }
 
 const EXAMPLES: &str = "\
@@ -70,12 +70,12 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 
 /// Where messages are parked: for a work queue, or in a dead-letter queue itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Home {
+struct ImportTarget {
     queue: String,
     dlq: bool,
 }
 
-impl Home {
+impl ImportTarget {
     fn parked(&self, client: &Client) -> Parked {
         target::parked(client, &self.queue, self.dlq)
     }
@@ -89,9 +89,9 @@ impl Home {
     }
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let mut source = Source::open(&options.file, options.from_line)?;
-    let mut counts: BTreeMap<Home, u64> = BTreeMap::new();
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+    let mut source = ExportReader::open(&options.file, options.from_line)?;
+    let mut counts: BTreeMap<ImportTarget, u64> = BTreeMap::new();
     while let Some((_, line)) = source.next().map_err(nothing)? {
         *counts.entry(home_of(&options, &line)).or_default() += 1;
     }
@@ -118,7 +118,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Ok(Exit::Ok);
     }
-    let stop = Stop::listen()?;
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
@@ -201,24 +201,24 @@ fn lines(numbers: &[u64]) -> String {
 }
 
 /// Of a file that is bad before anything has begun.
-fn nothing(fault: Fault) -> Fault {
+fn nothing(fault: CliError) -> CliError {
     fault.after("nothing was imported")
 }
 
-fn home_of(options: &Options, line: &Line) -> Home {
+fn home_of(options: &Options, line: &ExportLine) -> ImportTarget {
     match &options.queue {
-        Some(queue) => Home {
+        Some(queue) => ImportTarget {
             queue: queue.clone(),
             dlq: options.dlq,
         },
-        None => Home {
+        None => ImportTarget {
             queue: line.queue.clone(),
             dlq: line.dlq,
         },
     }
 }
 
-fn names(counts: &BTreeMap<Home, u64>) -> String {
+fn names(counts: &BTreeMap<ImportTarget, u64>) -> String {
     let names: Vec<_> = counts
         .keys()
         .map(|home| terminal_escape::line(&home.parking()).into_owned())
@@ -226,8 +226,8 @@ fn names(counts: &BTreeMap<Home, u64>) -> String {
     names.join(", ")
 }
 
-async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), Fault> {
-    let parking: Vec<_> = counts.keys().map(Home::parking).collect();
+async fn all_exist(client: &Client, counts: &BTreeMap<ImportTarget, u64>) -> Result<(), CliError> {
+    let parking: Vec<_> = counts.keys().map(ImportTarget::parking).collect();
     let depths = client.depths(&parking).await?;
     let missing = counts.keys().zip(depths).find(|(_, depth)| depth.is_none());
     match missing {
@@ -241,7 +241,7 @@ async fn all_exist(client: &Client, counts: &BTreeMap<Home, u64>) -> Result<(), 
                 ),
                 None => String::new(),
             };
-            Err(Fault::not_found(format!(
+            Err(CliError::not_found(format!(
                 "there is no queue `{}`; nothing was imported: {make}name another queue with --queue",
                 terminal_escape::line(&parking)
             )))
@@ -259,7 +259,7 @@ struct Import<'a> {
     /// The lines before it that were not imported.
     refused: Vec<u64>,
     /// Why the first of them was not.
-    why: Option<Fault>,
+    why: Option<CliError>,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
@@ -267,10 +267,10 @@ struct Import<'a> {
 impl Import<'_> {
     async fn all(
         &mut self,
-        source: &mut Source,
-        stop: &Stop,
+        source: &mut ExportReader,
+        stop: &Shutdown,
         progress: &indicatif::ProgressBar,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CliError> {
         let (mut wave, mut bytes) = (Vec::new(), 0);
         loop {
             let next = source.next()?;
@@ -294,7 +294,7 @@ impl Import<'_> {
         }
     }
 
-    async fn publish(&mut self, wave: Vec<(u64, Line)>, stop: &Stop) -> Result<(), Fault> {
+    async fn publish(&mut self, wave: Vec<(u64, ExportLine)>, stop: &Shutdown) -> Result<(), CliError> {
         let Some((_, first)) = wave.first() else {
             return Ok(());
         };
@@ -332,7 +332,7 @@ impl Import<'_> {
                 }
                 Err(error) => {
                     let is_its_own = error.kind() == ErrorKind::TooLarge;
-                    let why = || Fault::from(error).after(&format!("this was line {number}"));
+                    let why = || CliError::from(error).after(&format!("this was line {number}"));
                     if is_its_own {
                         self.last = number;
                         self.refused.append(&mut failed);
@@ -354,7 +354,7 @@ impl Import<'_> {
     }
 }
 
-fn id_of(line: &Line) -> Option<String> {
+fn id_of(line: &ExportLine) -> Option<String> {
     let id = line.properties.message_id().as_ref();
     id.map(|id| id.as_str().to_owned())
 }

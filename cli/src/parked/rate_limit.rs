@@ -42,12 +42,12 @@ impl FromStr for Rate {
 
 /// When the next wave may go.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimiter {
     rate: Option<Rate>,
     next: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     pub(super) fn of(rate: Option<Rate>) -> Self {
         Self {
             rate,
@@ -93,7 +93,7 @@ mod tests {
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.every, Duration::from_micros(micros), "{text}");
-            assert_eq!(Pace::of(Some(rate)).wave(), wave, "{text}");
+            assert_eq!(RateLimiter::of(Some(rate)).wave(), wave, "{text}");
         }
         for text in [
             "", "/s", "0", "-1/s", "x/s", "5/d", "nan", "inf/s", "0.5/h0", "1e-9",
@@ -104,14 +104,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wave_waits_for_what_went_before_it() {
-        let mut pace = Pace::of(Some("50/s".parse().unwrap()));
+        let mut pace = RateLimiter::of(Some("50/s".parse().unwrap()));
         assert_eq!(pace.wave(), 5);
         let start = Instant::now();
         for _ in 0..10 {
             pace.wait(5).await;
         }
         assert_eq!(start.elapsed(), Duration::from_millis(900));
-        let mut free = Pace::of(None);
+        let mut free = RateLimiter::of(None);
         free.wait(1_000).await;
         assert_eq!(
             (start.elapsed(), free.wave()),

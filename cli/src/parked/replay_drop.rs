@@ -6,17 +6,17 @@ use clap::Args;
 use retryrmq::{Record, parse_duration};
 
 use super::{
-    action::{Choice, Deed},
-    apply::{Doing, Go, Manner},
+    action::{Selected, Action},
+    apply::{Apply, Progress, ReplayArgs},
     ls,
-    notes::{Notes, Unseen},
-    other_consumers::Others,
+    notes::{Notes, OnHiddenHold},
+    other_consumers::OtherConsumers,
     selection::Selection,
-    sort::Ordered,
-    summary::{SHOWN, Tally},
+    sort::SortedWalk,
+    summary::{SHOWN, Summary},
     target,
 };
-use crate::{error::Fault, exit::Exit, global::Global, output::Output, prompt, shutdown::Stop};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown};
 use retryrmq::terminal_escape;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
@@ -55,14 +55,14 @@ are not the oldest where they were looked at before; it says so.",
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
-    choice: Choice,
+    choice: Selected,
 
     /// Send them to this queue, wherever they came from
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    manner: ReplayArgs,
 }
 
 /// Drop parked messages
@@ -89,7 +89,7 @@ bodies whose format or protobuf type is a guess (--proto, --type). --limit takes
 )]
 pub(crate) struct Drop {
     #[command(flatten)]
-    choice: Choice,
+    choice: Selected,
 
     /// Do not ask for confirmation
     #[arg(long)]
@@ -121,20 +121,20 @@ queue. It leaves the queue of dropped messages after that is confirmed.",
 )]
 pub(crate) struct Restore {
     #[command(flatten)]
-    choice: Choice,
+    choice: Selected,
 }
 
 pub(super) async fn replay(
     options: Replay,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     if options
         .to
         .as_ref()
         .is_some_and(|to| to.is_empty() || to.len() > 255)
     {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "--to names no queue: a name has 1 to 255 bytes",
         ));
     }
@@ -142,7 +142,7 @@ pub(super) async fn replay(
     if !options.choice.dry_run {
         selection.refuse_guesses()?;
     }
-    let deed = Deed::Replay(options.to);
+    let deed = Action::Replay(options.to);
     act(
         options.choice,
         selection,
@@ -154,10 +154,10 @@ pub(super) async fn replay(
     .await
 }
 
-pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let sure = options.yes || options.choice.dry_run;
     if !sure && !prompt::can_ask() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "this drops messages: pass --yes, or look first with --dry-run",
         ));
     }
@@ -169,7 +169,7 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         .bare_place()
         .filter(|_| options.yes && !options.choice.dry_run)
     {
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "{place} alone does not name what is dropped, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
         )));
     }
@@ -177,18 +177,18 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
     let keep = parse_duration(text.unwrap_or("1d"))
         .ok()
         .filter(|keep| (SECOND..=LONGEST_KEPT).contains(keep))
-        .ok_or_else(|| Fault::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
+        .ok_or_else(|| CliError::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
     // What is in the queue of dropped messages already is dropped from there for good.
     let was_dropped =
         options.choice.dlq && target::before_the_drop(&options.choice.queue).is_some();
     if was_dropped && options.keep.is_some() {
-        return Err(Fault::usage(
+        return Err(CliError::usage(
             "what is in the queue of dropped messages is dropped from there for good: leave --keep out",
         ));
     }
     let keep = (!options.for_good && !was_dropped).then_some(keep);
-    let manner = Manner::of_drop(options.keep.is_some());
-    let deed = (Deed::Drop(keep), manner);
+    let manner = ReplayArgs::of_drop(options.keep.is_some());
+    let deed = (Action::Drop(keep), manner);
     act(options.choice, selection, deed, sure, global, output).await
 }
 
@@ -196,49 +196,49 @@ pub(super) async fn restore(
     options: Restore,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     // Whoever looked at that queue with --dlq names it, which does not say from which queue its messages were dropped.
     if let Some(work) = target::before_the_drop(&options.choice.queue) {
         let work = terminal_escape::line(work);
-        return Err(Fault::usage(format!(
+        return Err(CliError::usage(format!(
             "name the queue and not that of its dropped messages: `parked restore {work}`, or `parked restore {work} --dlq` if they were dropped from the dead-letter queue {work}"
         )));
     }
     let selection = options.choice.which.read()?;
-    let deed = (Deed::Restore, Manner::default());
+    let deed = (Action::Restore, ReplayArgs::default());
     act(options.choice, selection, deed, true, global, output).await
 }
 
 async fn act(
-    choice: Choice,
+    choice: Selected,
     selection: Selection,
-    (deed, manner): (Deed, Manner),
+    (deed, manner): (Action, ReplayArgs),
     sure: bool,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+) -> Result<Exit, CliError> {
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = match deed {
-        Deed::Restore => target::parked(&client, &choice.queue, choice.dlq).dropped(),
+        Action::Restore => target::parked(&client, &choice.queue, choice.dlq).dropped(),
         _ => target::parked(&client, &choice.queue, choice.dlq),
     };
     // What somebody dropped is not on hold any more.
-    let is_restore = matches!(deed, Deed::Restore);
+    let is_restore = matches!(deed, Action::Restore);
     let notes = if is_restore || selection.is_named() || selection.wants_a_fingerprint() {
         Some(Notes::default())
     } else {
         let work = target::family(&choice.queue, choice.dlq);
         let unseen = match deed {
-            Deed::Drop(_) if !choice.dry_run => Unseen::Refuses,
-            _ => Unseen::IsTold,
+            Action::Drop(_) if !choice.dry_run => OnHiddenHold::Refuses,
+            _ => OnHiddenHold::IsTold,
         };
         Notes::unless_cut(&stop, &client, work, unseen).await?
     };
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
     };
-    let mut doing = Doing::prepare(
+    let mut doing = Apply::prepare(
         (&client, &parked),
         &stop,
         &choice,
@@ -247,15 +247,15 @@ async fn act(
         (global, output),
     )
     .await?;
-    let Some(ordered) = Ordered::open(&parked, choice.dlq || is_restore, stop).await? else {
+    let Some(ordered) = SortedWalk::open(&parked, choice.dlq || is_restore, stop).await? else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
         thorough: match deed {
-            Deed::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
-            Deed::Replay(_) | Deed::Restore => selection.bare_place().is_some(),
+            Action::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
+            Action::Replay(_) | Action::Restore => selection.bare_place().is_some(),
         },
         ordered,
         selection,
@@ -279,7 +279,7 @@ async fn act(
         found,
         ..
     } = walk;
-    let (others, stopped) = (Others::of(&ordered.browse), ordered.is_stopped());
+    let (others, stopped) = (OtherConsumers::of(&ordered.browse), ordered.is_stopped());
     let done = ordered.close_after(done).await;
     let tally = std::mem::take(&mut doing.tally);
     client.close().await;
@@ -321,7 +321,7 @@ async fn act(
 
 /// A walk past the chosen messages.
 struct Walk {
-    ordered: Ordered,
+    ordered: SortedWalk,
     selection: Selection,
     left: u64,
     /// Goes to the end, whatever has been found.
@@ -335,7 +335,7 @@ struct Walk {
 }
 
 impl Walk {
-    async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
+    async fn next(&mut self) -> Result<Option<(usize, Record)>, CliError> {
         while (self.thorough || (self.left > 0 && !self.selection.ends_by(self.ordered.place)))
             && let Some((place, record)) = self.ordered.next().await?
         {
@@ -364,32 +364,32 @@ impl Walk {
 }
 
 /// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.
-async fn oldest_are_known(walk: &mut Walk, choice: &Choice, deed: &Deed) -> Result<(), Fault> {
+async fn oldest_are_known(walk: &mut Walk, choice: &Selected, deed: &Action) -> Result<(), CliError> {
     let asks = choice.limit.is_some() && !walk.selection.is_named();
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
     let parked = terminal_escape::line(walk.ordered.parking());
-    if matches!(deed, Deed::Replay(_) | Deed::Restore) {
+    if matches!(deed, Action::Replay(_) | Action::Restore) {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
         );
         return Ok(());
     }
-    Err(Fault::usage(format!(
+    Err(CliError::usage(format!(
         "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more; nothing was dropped: leave --limit out, or name the messages as `parked ls` shows them"
     )))
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> Result<(), Fault> {
+async fn on_the_way(walk: &mut Walk, doing: &mut Apply<'_>, output: &Output) -> Result<(), CliError> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
     doing.named = walk.selection.is_named();
     let done = async {
         loop {
             while let Some((place, record)) = walk.next().await? {
-                if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+                if doing.take(&mut walk.ordered, place, record).await? == Progress::End {
                     return Ok(());
                 }
                 progress.set_position(walk.ordered.place as u64);
@@ -411,20 +411,20 @@ async fn on_the_way(walk: &mut Walk, doing: &mut Doing<'_>, output: &Output) -> 
 /// Holds exactly the messages that are meant, and looks at all others, before anything is done; asks, if it has to.
 async fn all_at_once(
     walk: &mut Walk,
-    choice: &Choice,
-    deed: &Deed,
+    choice: &Selected,
+    deed: &Action,
     sure: bool,
-    doing: &mut Doing<'_>,
+    doing: &mut Apply<'_>,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut chosen = Vec::new();
     // Nobody is shown a body any more, and there may be very many.
-    let lean = matches!(deed, Deed::Drop(None)) && !output.is_json();
+    let lean = matches!(deed, Action::Drop(None)) && !output.is_json();
     let mut bytes = 0;
     while let Some((place, record)) = walk.next().await? {
         bytes += record.message().body().len();
-        if bytes > MOST_HELD && matches!(deed, Deed::Drop(Some(_))) && !choice.dry_run {
-            return Err(Fault::usage(
+        if bytes > MOST_HELD && matches!(deed, Action::Drop(Some(_))) && !choice.dry_run {
+            return Err(CliError::usage(
                 "what is meant has more than 256 MiB, too much to hold until you have answered; nothing was dropped: look with --dry-run, and pass --yes; or choose fewer messages, or pass --for-good",
             ));
         }
@@ -437,8 +437,8 @@ async fn all_at_once(
         return Ok(());
     }
     if walk.thorough {
-        let others = Others::of(&walk.ordered.browse);
-        let for_good = matches!(deed, Deed::Drop(_)) && sure && !choice.dry_run;
+        let others = OtherConsumers::of(&walk.ordered.browse);
+        let for_good = matches!(deed, Action::Drop(_)) && sure && !choice.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(walk.ordered.parking()));
         }
@@ -457,7 +457,7 @@ async fn all_at_once(
     }
     let done = async {
         for (place, record) in chosen {
-            if doing.take(&mut walk.ordered, place, record).await? == Go::End {
+            if doing.take(&mut walk.ordered, place, record).await? == Progress::End {
                 return Ok(());
             }
         }
@@ -471,11 +471,11 @@ async fn all_at_once(
 /// Shows what would be gone, and asks.
 async fn agreed(
     walk: &mut Walk,
-    choice: &Choice,
-    deed: &Deed,
+    choice: &Selected,
+    deed: &Action,
     chosen: &[(usize, Record)],
     output: &Output,
-) -> Result<bool, Fault> {
+) -> Result<bool, CliError> {
     let rows = chosen
         .iter()
         .take(SHOWN)
@@ -490,7 +490,7 @@ async fn agreed(
     } else {
         "messages"
     };
-    let mut asked = Tally::default();
+    let mut asked = Summary::default();
     for (place, record) in chosen {
         asked.note(*place, record, None);
     }
@@ -498,7 +498,7 @@ async fn agreed(
         "Drop {} {plural} parked for {}{}{}?",
         chosen.len(),
         terminal_escape::line(&choice.queue),
-        if matches!(deed, Deed::Drop(None)) {
+        if matches!(deed, Action::Drop(None)) {
             " for good"
         } else {
             ""
@@ -511,13 +511,13 @@ async fn agreed(
     }
 }
 
-fn summary(tally: &Tally, choice: &Choice, deed: &Deed, kept_in: Option<&str>) -> String {
+fn summary(tally: &Summary, choice: &Selected, deed: &Action, kept_in: Option<&str>) -> String {
     let count = tally.count;
     let plural = if count == 1 { "message" } else { "messages" };
     let would = if choice.dry_run { "would be " } else { "" };
     let queue = kept_in.map(terminal_escape::line);
     let (place, kept) = match (deed, queue) {
-        (Deed::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
+        (Action::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
         (_, Some(queue)) if count > 0 && !choice.dry_run => (
             String::new(),
             format!(
@@ -542,12 +542,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
 fn tell(
-    tally: Tally,
+    tally: Summary,
     summary: &str,
-    choice: &Choice,
-    deed: &Deed,
+    choice: &Selected,
+    deed: &Action,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     output.note(summary);
     let done = (deed.done(), tally.count);
     tally.listener.end(done, choice.dry_run, summary, output)

@@ -10,19 +10,19 @@ use retryrmq_operator::{
 
 use super::{
     body,
-    decode_args::Decoding,
-    foreign::{self, Content},
+    decode_args::BodyDecoder,
+    foreign::{self, PublishedMessage},
     ls,
     message_ref::handle,
-    notes::{Notes, Told, Unseen},
-    other_consumers::Others,
+    notes::{Notes, NoteRow, OnHiddenHold},
+    other_consumers::OtherConsumers,
     record,
-    selection::Words,
-    sort::Ordered,
+    selection::SelectionArgs,
+    sort::SortedWalk,
     target,
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, json, output::Output, shutdown::Stop, time_format,
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown, time_format,
 };
 use retryrmq::terminal_escape;
 
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     dlq: bool,
 
     #[command(flatten)]
-    which: Words,
+    which: SelectionArgs,
 
     /// Print the body alone, byte for byte
     #[arg(long, conflicts_with = "json")]
@@ -61,18 +61,18 @@ unwrapped, type, score, value, and breaks_off with within, byte and why. Of
 EasyNetQ's dead letters also original, with properties, headers and body of the
 message within, which is what decoded is about.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let mut selection = options.which.read()?;
-    let stop = Stop::listen()?;
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = target::parked(&client, &options.queue, options.dlq);
-    let Some(mut walk) = Ordered::open(&parked, options.dlq, stop.clone()).await? else {
+    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, stop.clone()).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
         let mut shown = 0;
         let work = target::family(&options.queue, options.dlq);
-        let notes = Notes::unless_cut(&stop, &client, work, Unseen::IsTold).await?;
+        let notes = Notes::unless_cut(&stop, &client, work, OnHiddenHold::IsTold).await?;
         let Some(notes) = notes else {
             return Ok(shown);
         };
@@ -87,10 +87,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
                 shown += 1;
             }
         }
-        Ok::<_, Fault>(shown)
+        Ok::<_, CliError>(shown)
     }
     .await;
-    let (others, stopped) = (Others::of(&walk.browse), walk.is_stopped());
+    let (others, stopped) = (OtherConsumers::of(&walk.browse), walk.is_stopped());
     let shown = walk.close_after(shown).await;
     client.close().await;
     let shown = shown?;
@@ -114,17 +114,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 fn show(
     options: &Options,
-    (decoding, notes): (&Decoding, &Notes),
+    (decoding, notes): (&BodyDecoder, &Notes),
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     before: usize,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     if options.raw {
         return output.raw(record.message().body());
     }
     let message = record.message();
-    let content = Content::of(letter, &message);
+    let content = PublishedMessage::of(letter, &message);
     let decoded = decoding.decode(record, &content);
     if output.is_json() {
         let mut all = record::full(place, record, letter);
@@ -144,9 +144,9 @@ fn people(
     place: usize,
     (record, letter): (&Record, Option<&DeadLetter>),
     notes: &Notes,
-    (content, decoded): (&Content<'_>, &Decoded<'_>),
+    (content, decoded): (&PublishedMessage<'_>, &Decoded<'_>),
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let message = record.message();
     let id = message
         .message_id()
@@ -283,7 +283,7 @@ fn people(
     Ok(())
 }
 
-fn history(record: &Record, output: &Output) -> Result<(), Fault> {
+fn history(record: &Record, output: &Output) -> Result<(), CliError> {
     if record.history.is_empty() {
         return Ok(());
     }
@@ -311,10 +311,10 @@ fn history(record: &Record, output: &Output) -> Result<(), Fault> {
 
 /// Our own headers are told above in words; the publisher's are what is left.
 fn headers(
-    content: &Content<'_>,
+    content: &PublishedMessage<'_>,
     letter: Option<&DeadLetter>,
     output: &Output,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let all = content.headers();
     let theirs: Vec<_> = all
         .iter()
@@ -383,11 +383,11 @@ fn is_the_brokers(name: &str) -> bool {
         || name.starts_with("x-last-death-")
 }
 
-fn heading(text: &str, output: &Output) -> Result<(), Fault> {
+fn heading(text: &str, output: &Output) -> Result<(), CliError> {
     output.line(&format!("\n  {}", output.bold(text)))
 }
 
-fn indented(text: &str, output: &Output) -> Result<(), Fault> {
+fn indented(text: &str, output: &Output) -> Result<(), CliError> {
     text.lines()
         .try_for_each(|line| output.line(&format!("    {line}")))
 }

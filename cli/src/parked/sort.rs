@@ -7,7 +7,7 @@ use retryrmq::{Browse, Parked, Record, Resend};
 use retryrmq_operator::other_libraries::DeadLetter;
 
 use super::{foreign, other_consumers, target};
-use crate::{error::Fault, shutdown::Stop};
+use crate::{error::CliError, shutdown::Shutdown};
 
 /// So many messages are put in order before the first is shown; what comes after them has the order of the queue.
 const SORTED: usize = 2_000;
@@ -15,7 +15,7 @@ const SORTED: usize = 2_000;
 const BYTES: usize = 64 * 1024 * 1024;
 
 /// A walk whose messages have places: 1 is the oldest.
-pub(super) struct Ordered {
+pub(super) struct SortedWalk {
     pub(super) browse: Browse,
     /// How many have been handed out: the place of the last.
     pub(super) place: usize,
@@ -23,18 +23,18 @@ pub(super) struct Ordered {
     /// The queue that the messages were parked in, for whoever reads them.
     parking: String,
     name: String,
-    stop: Stop,
+    stop: Shutdown,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
 
-impl Ordered {
+impl SortedWalk {
     /// Begins a walk; none when we are to end before that. `dlq`: there is nothing to say of --dlq where the queue is missing.
     pub(super) async fn open(
         parked: &Parked,
         dlq: bool,
-        stop: Stop,
-    ) -> Result<Option<Self>, Fault> {
+        stop: Shutdown,
+    ) -> Result<Option<Self>, CliError> {
         let Some(browse) = stop.unless_cut(parked.browse()).await else {
             return Ok(None);
         };
@@ -50,7 +50,7 @@ impl Ordered {
     }
 
     /// Whether the order is that of time to the last message; the first of them have come then, and are held.
-    pub(super) async fn is_of_time(&mut self) -> Result<bool, Fault> {
+    pub(super) async fn is_of_time(&mut self) -> Result<bool, CliError> {
         if self.browse.remaining() as usize > SORTED {
             return Ok(false);
         }
@@ -112,7 +112,7 @@ impl Ordered {
     }
 
     /// [Ends](Self::close) the walk after what was done in it; tells of both where both failed.
-    pub(super) async fn close_after<T>(self, done: Result<T, Fault>) -> Result<T, Fault> {
+    pub(super) async fn close_after<T>(self, done: Result<T, CliError>) -> Result<T, CliError> {
         match (done, self.close().await) {
             (Ok(done), closed) => closed.map(|()| done),
             (Err(fault), Ok(())) => Err(fault),
@@ -122,7 +122,7 @@ impl Ordered {
 
     /// Ends the walk. Somebody who wants us to end does not wait for a broker with an alarm: it has back what is held when the
     /// connection goes, at the price of a delivery.
-    pub(super) async fn close(self) -> Result<(), Fault> {
+    pub(super) async fn close(self) -> Result<(), CliError> {
         if self.is_cut {
             return Ok(()); // what is under way would be done twice
         }
@@ -138,7 +138,7 @@ impl Ordered {
     }
 
     /// The next message and its place; none when we are to end.
-    pub(super) async fn next(&mut self) -> Result<Option<(usize, Record)>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<(usize, Record)>, CliError> {
         if self.sorted.is_none() {
             self.sorted = Some(self.sort().await?);
         }
@@ -156,7 +156,7 @@ impl Ordered {
     }
 
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
-    async fn come(&mut self) -> Result<Option<Record>, Fault> {
+    async fn come(&mut self) -> Result<Option<Record>, CliError> {
         match self.stop.unless_cut(self.browse.next()).await {
             Some(next) => {
                 let next = next.map_err(|error| other_consumers::refused(error, &self.parking))?;
@@ -172,7 +172,7 @@ impl Ordered {
         }
     }
 
-    async fn sort(&mut self) -> Result<VecDeque<Record>, Fault> {
+    async fn sort(&mut self) -> Result<VecDeque<Record>, CliError> {
         let (mut timed, mut bytes) = (Vec::new(), 0);
         let mut latest = SystemTime::UNIX_EPOCH;
         while timed.len() < SORTED

@@ -7,13 +7,13 @@ use retryrmq::{Client, WaitingWalk, WaitingQueue, WaitingMessage, format_duratio
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, Place, held, held_in,
-    selection::{self, Choice},
+    MOST_PASSES, QueueArgs, held, held_in,
+    selection::{self, WaitingSelection},
     check_delivery_count,
 };
 use crate::{
-    error::Fault, exit::Exit, global::Global, line_printer::Listener, output::Output, prompt,
-    shutdown::Stop,
+    error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
+    shutdown::Shutdown,
 };
 
 /// So many are moved at a time.
@@ -29,7 +29,7 @@ const AT_A_TIME: usize = 64;
 )]
 pub(crate) struct Flush {
     #[command(flatten)]
-    place: Place,
+    place: QueueArgs,
 
     /// All of them
     #[arg(long, conflicts_with_all = ["ids", "waits"])]
@@ -44,7 +44,7 @@ pub(crate) struct Flush {
     waits: Option<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    manner: MoveArgs,
 }
 
 /// Take messages out: they are parked as `requested`, with their record
@@ -54,18 +54,18 @@ pub(crate) struct Flush {
 #[command(override_usage = "retryrmq waiting cancel [OPTIONS] <QUEUE> --id <ID>...", after_help = EXAMPLES)]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    place: Place,
+    place: QueueArgs,
 
     /// This one: its message id, or # and its mark; may be given several times
     #[arg(long = "id", value_name = "ID", required = true)]
     ids: Vec<String>,
 
     #[command(flatten)]
-    manner: Manner,
+    manner: MoveArgs,
 }
 
 #[derive(Clone, Debug, Args)]
-struct Manner {
+struct MoveArgs {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -85,17 +85,17 @@ that came back before it was found is not found.
 JSON: a line for each message with id, mark, outcome (flushed, cancelled, failed) and error.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum MoveAction {
     Flush,
     Cancel,
 }
 
-pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let choice = match (options.all || options.waits.is_some(), options.ids) {
-        (true, _) => Choice::All,
-        (false, ids) if !ids.is_empty() => Choice::Ids(ids),
+        (true, _) => WaitingSelection::All,
+        (false, ids) if !ids.is_empty() => WaitingSelection::Ids(ids),
         _ => {
-            return Err(Fault::usage(
+            return Err(CliError::usage(
                 "which messages are to come back? Pass --all, --id ID or --waits DURATION",
             ));
         }
@@ -110,7 +110,7 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         &options.place,
         &choice,
         only,
-        Deed::Flush,
+        MoveAction::Flush,
         options.manner.yes,
         global,
         output,
@@ -122,13 +122,13 @@ pub(super) async fn cancel(
     options: Cancel,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
-    let choice = Choice::Ids(options.ids);
+) -> Result<Exit, CliError> {
+    let choice = WaitingSelection::Ids(options.ids);
     act(
         &options.place,
         &choice,
         |_| true,
-        Deed::Cancel,
+        MoveAction::Cancel,
         options.manner.yes,
         global,
         output,
@@ -137,14 +137,14 @@ pub(super) async fn cancel(
 }
 
 async fn act(
-    place: &Place,
-    choice: &Choice,
+    place: &QueueArgs,
+    choice: &WaitingSelection,
     only: impl Fn(&WaitingQueue) -> bool,
-    deed: Deed,
+    deed: MoveAction,
     sure: bool,
     global: &Global,
     output: &Output,
-) -> Result<Exit, Fault> {
+) -> Result<Exit, CliError> {
     let client = global.connect().await?;
     let mut is_cut = false;
     let work = async {
@@ -155,9 +155,9 @@ async fn act(
         let all: u64 = waiting_queues.iter().map(|waiting_queue| u64::from(waiting_queue.messages)).sum();
         if all == 0 {
             if let Some(others) = others {
-                return Err(Fault::held(others));
+                return Err(CliError::held(others));
             }
-            return Err(Fault::not_found(format!(
+            return Err(CliError::not_found(format!(
                 "nothing waits for {} that was asked for",
                 place.queue
             )));
@@ -166,7 +166,7 @@ async fn act(
             output.note("nothing was done");
             return Ok(Exit::Ok);
         }
-        let mut moving = Moving::of(place, choice, deed, (all, others), output)?;
+        let mut moving = MoveRun::of(place, choice, deed, (all, others), output)?;
         let moved = moving.through(&client, &waiting_queues).await;
         is_cut = moving.is_cut;
         moving.end(moved, output)
@@ -178,12 +178,12 @@ async fn act(
     done
 }
 
-impl Deed {
-    fn question(self, choice: &Choice, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
+impl MoveAction {
+    fn question(self, choice: &WaitingSelection, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
         let queue = terminal_escape::line(queue);
         let which = match choice {
-            Choice::All => format!("{all} messages that wait ({})", delays(waiting_queues)),
-            Choice::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
+            WaitingSelection::All => format!("{all} messages that wait ({})", delays(waiting_queues)),
+            WaitingSelection::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
         };
         match self {
             Self::Flush => format!("Bring back now to {queue}: {which}?"),
@@ -211,14 +211,14 @@ fn delays(waiting_queues: &[WaitingQueue]) -> String {
 }
 
 /// What is being done, and how far it is.
-struct Moving<'a> {
+struct MoveRun<'a> {
     queue: &'a str,
-    choice: &'a Choice,
-    deed: Deed,
+    choice: &'a WaitingSelection,
+    deed: MoveAction,
     output: &'a Output,
-    listener: Listener,
+    listener: LinePrinter,
     bar: indicatif::ProgressBar,
-    stop: Stop,
+    stop: Shutdown,
     /// Copies were on their way when we ended, and a broker with an alarm did not answer.
     is_cut: bool,
     /// What to say of others who look, and hold messages that are not to be seen.
@@ -234,22 +234,22 @@ struct Moving<'a> {
     why: Option<retryrmq::Error>,
 }
 
-impl<'a> Moving<'a> {
+impl<'a> MoveRun<'a> {
     fn of(
-        place: &'a Place,
-        choice: &'a Choice,
-        deed: Deed,
+        place: &'a QueueArgs,
+        choice: &'a WaitingSelection,
+        deed: MoveAction,
         (all, others): (u64, Option<String>),
         output: &'a Output,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CliError> {
         Ok(Self {
             queue: &place.queue,
             choice,
             deed,
             output,
-            listener: Listener::default(),
+            listener: LinePrinter::default(),
             bar: output.progress(Some(all), "messages"),
-            stop: Stop::listen()?,
+            stop: Shutdown::listen()?,
             is_cut: false,
             others,
             found: BTreeSet::new(),
@@ -261,7 +261,7 @@ impl<'a> Moving<'a> {
         })
     }
 
-    async fn through(&mut self, client: &Client, waiting_queues: &[WaitingQueue]) -> Result<(), Fault> {
+    async fn through(&mut self, client: &Client, waiting_queues: &[WaitingQueue]) -> Result<(), CliError> {
         for waiting_queue in waiting_queues {
             if self.is_over() {
                 break;
@@ -283,7 +283,7 @@ impl<'a> Moving<'a> {
         self.stop.is_set() || self.halted
     }
 
-    async fn walk(&mut self, look: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), Fault> {
+    async fn walk(&mut self, look: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), CliError> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
             let next = look.next().await;
@@ -308,11 +308,11 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, look: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), Fault> {
+    async fn send(&mut self, look: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), CliError> {
         let sent = async {
             match self.deed {
-                Deed::Flush => look.flush(batch).await,
-                Deed::Cancel => look.cancel(batch).await,
+                MoveAction::Flush => look.flush(batch).await,
+                MoveAction::Cancel => look.cancel(batch).await,
             }
         };
         let Some(results) = self.stop.unless_cut(sent).await else {
@@ -345,7 +345,7 @@ impl<'a> Moving<'a> {
         Ok(())
     }
 
-    fn end(self, walked: Result<(), Fault>, output: &Output) -> Result<Exit, Fault> {
+    fn end(self, walked: Result<(), CliError>, output: &Output) -> Result<Exit, CliError> {
         self.bar.finish_and_clear();
         let plural = if self.moved == 1 {
             "message"
@@ -353,8 +353,8 @@ impl<'a> Moving<'a> {
             "messages"
         };
         let place = match self.deed {
-            Deed::Flush => format!("back in {}", self.queue),
-            Deed::Cancel => format!("taken out into {}", parking_queue(self.queue)),
+            MoveAction::Flush => format!("back in {}", self.queue),
+            MoveAction::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
         let summary = format!("{} {plural} {place}", self.moved);
         if self.skipped > 0 {
@@ -363,7 +363,7 @@ impl<'a> Moving<'a> {
                 self.skipped
             ));
         }
-        let why = self.why.map(|error| Fault::from(error).on_the_way());
+        let why = self.why.map(|error| CliError::from(error).on_the_way());
         let failure = walked.err().or(why);
         if let Some(fault) = failure {
             let still = if self.failed > 0 {
@@ -387,22 +387,22 @@ impl<'a> Moving<'a> {
             .end((self.deed.word(), self.moved), false, &summary, output)?;
         let missing = self.choice.missing(&self.found);
         match (missing, self.others) {
-            (Some(missing), Some(others)) => Err(Fault::held(format!(
+            (Some(missing), Some(others)) => Err(CliError::held(format!(
                 "no message {missing} among those that are to be seen; {others}; {summary}"
             ))),
-            (Some(missing), None) => Err(Fault::not_found(format!(
+            (Some(missing), None) => Err(CliError::not_found(format!(
                 "no message {missing} waits for {}: it may be back, or parked; {summary}",
                 self.queue
             ))),
-            (None, Some(others)) if matches!(self.choice, Choice::All) => {
+            (None, Some(others)) if matches!(self.choice, WaitingSelection::All) => {
                 output.note(&summary);
                 if output.is_json() {
-                    return Err(Fault::held(others));
+                    return Err(CliError::held(others));
                 }
                 output.note(&others);
                 Ok(Exit::Held)
             }
-            (None, _) if self.moved == 0 => Err(Fault::not_found(format!(
+            (None, _) if self.moved == 0 => Err(CliError::not_found(format!(
                 "nothing that was asked for waits for {} any more: it may be back, or parked",
                 self.queue
             ))),

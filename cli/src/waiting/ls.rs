@@ -6,13 +6,13 @@ use clap::Args;
 use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, Place, held, held_in, selection, check_delivery_count};
+use super::{MOST_LOOKS, QueueArgs, held, held_in, selection, check_delivery_count};
 use crate::{
-    error::Fault,
+    error::CliError,
     exit::Exit,
     global::Global,
-    output::{Column, Look, Output},
-    shutdown::Stop,
+    output::{Column, TextStyle, Output},
+    shutdown::Shutdown,
     time_format,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[command(override_usage = "retryrmq waiting ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: Place,
+    place: QueueArgs,
 
     /// Look at the messages: at most --limit from the head of each waiting queue
     #[arg(long)]
@@ -76,8 +76,8 @@ impl Seen {
     }
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let rows = collect(&options, &stop, &client).await;
     client.close().await;
@@ -91,7 +91,7 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         output.json_document(
             &json!({"queue": options.place.queue, "waiting": all, "queues": waiting_queues}),
         )?;
-        return others.map_or(Ok(Exit::Ok), |others| Err(Fault::held(others)));
+        return others.map_or(Ok(Exit::Ok), |others| Err(CliError::held(others)));
     }
     if let Some(others) = others {
         if all > 0 {
@@ -123,9 +123,9 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
 /// What waits, and what to say where others hold some of it.
 async fn collect(
     options: &Options,
-    stop: &Stop,
+    stop: &Shutdown,
     client: &Client,
-) -> Result<(Vec<Row>, Option<String>), Fault> {
+) -> Result<(Vec<Row>, Option<String>), CliError> {
     let waiting_queues = options.place.waiting_queues(client).await?;
     let mut others = held(&waiting_queues);
     let mut rows = Vec::with_capacity(waiting_queues.len());
@@ -145,10 +145,10 @@ async fn collect(
 /// Those that are to be seen, and whether others hold some.
 async fn look(
     options: &Options,
-    stop: &Stop,
+    stop: &Shutdown,
     client: &Client,
     waiting_queue: &WaitingQueue,
-) -> Result<(Vec<Seen>, bool), Fault> {
+) -> Result<(Vec<Seen>, bool), CliError> {
     let mut look = client.waiting(&options.place.queue).walk_queue(waiting_queue).await?;
     let mut seen = Vec::new();
     let walked = async {
@@ -159,7 +159,7 @@ async fn look(
             check_delivery_count(&waiting_message, waiting_queue, MOST_LOOKS)?;
             seen.push(Seen::of(&waiting_message));
         }
-        Ok::<_, Fault>(())
+        Ok::<_, CliError>(())
     }
     .await;
     let is_held = look.others() > 0;
@@ -169,7 +169,7 @@ async fn look(
     Ok((seen, is_held))
 }
 
-fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
+fn print(rows: &[Row], output: &Output) -> Result<(), CliError> {
     let columns = [
         Column::right("waits", 9),
         Column::right("waiting", 9),
@@ -189,11 +189,11 @@ fn print(rows: &[Row], output: &Output) -> Result<(), Fault> {
             None
         };
         vec![
-            Look::Bold.of(format_duration(row.waiting_queue.delay)),
-            Look::Plain.of(row.waiting_queue.messages),
-            Look::Plain.of(known(dues().flatten().min())),
-            Look::Plain.of(known(last)),
-            Look::Dim.of(terminal_escape::line(&row.waiting_queue.name)),
+            TextStyle::Bold.of(format_duration(row.waiting_queue.delay)),
+            TextStyle::Plain.of(row.waiting_queue.messages),
+            TextStyle::Plain.of(known(dues().flatten().min())),
+            TextStyle::Plain.of(known(last)),
+            TextStyle::Dim.of(terminal_escape::line(&row.waiting_queue.name)),
         ]
     });
     output.table(&columns, lines.collect())?;
@@ -208,7 +208,7 @@ impl Row {
 }
 
 /// The messages that were looked at, in the order of their queues.
-fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
+fn messages(rows: &[Row], output: &Output) -> Result<(), CliError> {
     let columns = [
         Column::left("message", 24),
         Column::left("comes back", 14),
@@ -221,10 +221,10 @@ fn messages(rows: &[Row], output: &Output) -> Result<(), Fault> {
         .map(|(row, seen)| {
             let within = || format!("within {}", format_duration(row.waiting_queue.delay));
             vec![
-                Look::Bold.of(terminal_escape::line(&seen.name)),
-                Look::Plain.of(seen.due.map_or_else(within, coming)),
-                Look::Plain.of(seen.retries),
-                Look::Plain.of(terminal_escape::line(&seen.error)),
+                TextStyle::Bold.of(terminal_escape::line(&seen.name)),
+                TextStyle::Plain.of(seen.due.map_or_else(within, coming)),
+                TextStyle::Plain.of(seen.retries),
+                TextStyle::Plain.of(terminal_escape::line(&seen.error)),
             ]
         })
         .collect();

@@ -8,7 +8,7 @@ mod show;
 use clap::{Args, Subcommand};
 use retryrmq::{Client, Policy, WaitingQueue, WaitingMessage, terminal_escape};
 
-use crate::{error::Fault, exit::Exit, global::Global, output::Output};
+use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
 /// Look at messages that wait for their retry, bring them back now, or take them out
 ///
@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Cancel(flush_cancel::Cancel),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, Fault> {
+pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,
@@ -34,7 +34,7 @@ pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> R
 
 /// Whose messages.
 #[derive(Clone, Debug, Args)]
-struct Place {
+struct QueueArgs {
     /// The queue that they come back to (its own name)
     queue: String,
 
@@ -43,22 +43,22 @@ struct Place {
     retry: Vec<String>,
 }
 
-impl Place {
-    fn policies(&self) -> Result<Vec<Policy>, Fault> {
+impl QueueArgs {
+    fn policies(&self) -> Result<Vec<Policy>, CliError> {
         policies(&self.retry)
     }
 
     /// The waiting queues that exist.
-    async fn waiting_queues(&self, client: &Client) -> Result<Vec<WaitingQueue>, Fault> {
+    async fn waiting_queues(&self, client: &Client) -> Result<Vec<WaitingQueue>, CliError> {
         if let Some(work) = retryrmq::work_queue_of(&self.queue) {
-            return Err(Fault::usage(format!(
+            return Err(CliError::usage(format!(
                 "{} is itself a queue in which messages of {work} wait or are parked: name {work}",
                 self.queue
             )));
         }
         let waiting_queues = client.waiting(&self.queue).queues(self.policies()?).await?;
         if waiting_queues.is_empty() {
-            return Err(Fault::not_found(format!(
+            return Err(CliError::not_found(format!(
                 "there is no waiting queue of `{}`: check its name and the virtual host, or name the policy of its consumers with --retry",
                 self.queue
             )));
@@ -87,11 +87,11 @@ const MOST_LOOKS: u32 = 2;
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
-fn check_delivery_count(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue, most: u32) -> Result<(), Fault> {
+fn check_delivery_count(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue, most: u32) -> Result<(), CliError> {
     if waiting_message.looks < most {
         return Ok(());
     }
-    Err(Fault::failed(format!(
+    Err(CliError::failed(format!(
         "{} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: look again when it has \
          come back, or `waiting flush --all`",
         selection::name(waiting_message),
@@ -101,7 +101,7 @@ fn check_delivery_count(waiting_message: &WaitingMessage, waiting_queue: &Waitin
 }
 
 /// Reads policies.
-pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, Fault> {
+pub(crate) fn policies(texts: &[String]) -> Result<Vec<Policy>, CliError> {
     let mut policies = Vec::with_capacity(texts.len());
     for text in texts {
         let policy: Policy = text.parse()?;

@@ -6,13 +6,13 @@ use retryrmq::{WaitingMessage, terminal_escape};
 
 /// By id, or all.
 #[derive(Clone, Debug)]
-pub(super) enum Choice {
+pub(super) enum WaitingSelection {
     All,
     /// The message id, or `#` and the mark that `show` and `ls --look` print.
     Ids(Vec<String>),
 }
 
-impl Choice {
+impl WaitingSelection {
     /// Those of the names that mean this message.
     pub(super) fn names(&self, waiting_message: &WaitingMessage) -> Vec<String> {
         match self {

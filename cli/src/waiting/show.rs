@@ -4,9 +4,9 @@ use clap::Args;
 use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
 use serde_json::json;
 
-use super::{MOST_LOOKS, Place, held, held_in, ls::coming, selection, check_delivery_count};
+use super::{MOST_LOOKS, QueueArgs, held, held_in, ls::coming, selection, check_delivery_count};
 use crate::{
-    error::Fault, exit::Exit, global::Global, output::Output, shutdown::Stop, time_format,
+    error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown, time_format,
 };
 
 /// As much of a body is shown.
@@ -19,14 +19,14 @@ const BODY: usize = 4_096;
 #[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>")]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: Place,
+    place: QueueArgs,
 
     /// Its message id, or # and its mark, as `ls --look` prints it
     id: String,
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, Fault> {
-    let stop = Stop::listen()?;
+pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+    let stop = Shutdown::listen()?;
     let client = global.connect().await?;
     let found = find(&options, &stop, &client).await;
     client.close().await;
@@ -34,7 +34,7 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         if stop.is_set() {
             return Ok(Exit::Interrupted);
         }
-        return Err(Fault::not_found(format!(
+        return Err(CliError::not_found(format!(
             "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
             terminal_escape::line(&options.id),
             options.place.queue
@@ -50,9 +50,9 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 async fn find(
     options: &Options,
-    stop: &Stop,
+    stop: &Shutdown,
     client: &Client,
-) -> Result<Option<(WaitingQueue, WaitingMessage)>, Fault> {
+) -> Result<Option<(WaitingQueue, WaitingMessage)>, CliError> {
     let waiting_queues = options.place.waiting_queues(client).await?;
     let mut others = held(&waiting_queues);
     for waiting_queue in waiting_queues {
@@ -83,7 +83,7 @@ async fn find(
         closed?;
     }
     match others {
-        Some(others) if !stop.is_set() => Err(Fault::held(format!(
+        Some(others) if !stop.is_set() => Err(CliError::held(format!(
             "no message `{}` among the visible ones; {others}",
             terminal_escape::line(&options.id)
         ))),
@@ -91,7 +91,7 @@ async fn find(
     }
 }
 
-fn print(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage, output: &Output) -> Result<(), Fault> {
+fn print(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage, output: &Output) -> Result<(), CliError> {
     let message = waiting_message.message();
     let line = |label: &str, value: &str| {
         output.line(&format!(
@@ -135,7 +135,7 @@ fn print(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage, output:
     body(message.body(), output)
 }
 
-fn body(body: &[u8], output: &Output) -> Result<(), Fault> {
+fn body(body: &[u8], output: &Output) -> Result<(), CliError> {
     let shown = &body[..body.len().min(BODY)];
     match std::str::from_utf8(shown).or_else(|why| std::str::from_utf8(&shown[..why.valid_up_to()]))
     {

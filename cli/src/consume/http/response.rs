@@ -10,8 +10,8 @@ use retryrmq::{Failure, Outcome, terminal_escape};
 
 use super::{
     super::{
-        requested_outcome::{self, Wish},
-        run::Verdict,
+        requested_outcome::{self, RequestedOutcome},
+        run::RunVerdict,
     },
     redirect, retry_after,
 };
@@ -24,7 +24,7 @@ const SHOWN: usize = 300;
 const KEPT: usize = 8 * 1024;
 
 /// What came back.
-pub(super) struct Answer<'a> {
+pub(super) struct HttpResponse<'a> {
     pub(super) status: StatusCode,
     pub(super) headers: &'a HeaderMap,
     /// Its beginning.
@@ -32,7 +32,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// What the operator allows.
-pub(super) struct Terms<'a> {
+pub(super) struct ResponseLimits<'a> {
     pub(super) park: &'a [StatusCode],
     /// The longest delay that an answer may choose.
     pub(super) longest: Duration,
@@ -41,14 +41,14 @@ pub(super) struct Terms<'a> {
 
 /// What follows from an answer. `hide` takes secrets out of a text.
 pub(super) fn verdict(
-    answer: &Answer<'_>,
-    terms: &Terms<'_>,
+    answer: &HttpResponse<'_>,
+    terms: &ResponseLimits<'_>,
     hide: impl Fn(&str) -> String,
-) -> Verdict {
+) -> RunVerdict {
     let (wish, remark) = match answer.headers.get(OUTCOME) {
-        None if answer.status.is_success() => return Verdict::new(Outcome::Ack, None),
+        None if answer.status.is_success() => return RunVerdict::new(Outcome::Ack, None),
         None => of_the_status(answer, terms.now),
-        Some(words) => match Wish::expect(String::from_utf8_lossy(words.as_bytes()).trim()) {
+        Some(words) => match RequestedOutcome::expect(String::from_utf8_lossy(words.as_bytes()).trim()) {
             Ok(wish) => (Some(wish), None),
             Err(why) => (None, Some(format!("in the header Retryrmq-Outcome: {why}"))),
         },
@@ -58,14 +58,14 @@ pub(super) fn verdict(
     let outcome =
         requested_outcome::outcome(wish, is_hopeless, |said| failure(answer, said, &hide));
     let remark = remark.or(cut);
-    Verdict::new(
+    RunVerdict::new(
         outcome,
         remark.map(|remark| terminal_escape::line(&hide(&remark)).into_owned()),
     )
 }
 
 /// Only these two say "not now", so only they say when.
-fn of_the_status(answer: &Answer<'_>, now: SystemTime) -> (Option<Wish>, Option<String>) {
+fn of_the_status(answer: &HttpResponse<'_>, now: SystemTime) -> (Option<RequestedOutcome>, Option<String>) {
     let says_when = [
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::SERVICE_UNAVAILABLE,
@@ -74,13 +74,13 @@ fn of_the_status(answer: &Answer<'_>, now: SystemTime) -> (Option<Wish>, Option<
     match value.filter(|_| says_when.contains(&answer.status)) {
         None => (None, None),
         Some(value) => match retry_after::read(value.as_bytes(), now) {
-            Ok(delay) => (Some(Wish::RetryAfter(delay)), None),
+            Ok(delay) => (Some(RequestedOutcome::RetryAfter(delay)), None),
             Err(why) => (None, Some(why)),
         },
     }
 }
 
-fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> String) -> Failure {
+fn failure(answer: &HttpResponse<'_>, said: Option<String>, hide: impl Fn(&str) -> String) -> Failure {
     let status = answer.status;
     let title = format!("HTTP {}", status.as_u16());
     let body = hide(&String::from_utf8_lossy(answer.body));
@@ -112,7 +112,7 @@ fn failure(answer: &Answer<'_>, said: Option<String>, hide: impl Fn(&str) -> Str
 }
 
 /// Which redirects are followed is in `redirect`; these are the others.
-fn not_followed(answer: &Answer<'_>) -> String {
+fn not_followed(answer: &HttpResponse<'_>) -> String {
     let location = answer.headers.get(LOCATION);
     let to = location
         .and_then(|location| location.to_str().ok())
@@ -143,19 +143,19 @@ mod tests {
 
     use super::*;
 
-    fn verdict(status: u16, headers: &[(&'static str, &[u8])], body: &[u8]) -> Verdict {
+    fn verdict(status: u16, headers: &[(&'static str, &[u8])], body: &[u8]) -> RunVerdict {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             if let Ok(value) = HeaderValue::from_bytes(value) {
                 map.insert(HeaderName::from_static(name), value);
             }
         }
-        let answer = Answer {
+        let answer = HttpResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: &map,
             body,
         };
-        let terms = Terms {
+        let terms = ResponseLimits {
             park: &[StatusCode::UNPROCESSABLE_ENTITY],
             longest: DAY,
             now: SystemTime::UNIX_EPOCH,
@@ -163,14 +163,14 @@ mod tests {
         super::verdict(&answer, &terms, |text| text.replace("s3cr3t", "***"))
     }
 
-    fn retried(verdict: Verdict) -> (Failure, Option<Duration>) {
+    fn retried(verdict: RunVerdict) -> (Failure, Option<Duration>) {
         match verdict.outcome {
             Outcome::Retry { failure, delay } => (failure, delay),
             other => panic!("{other:?}"),
         }
     }
 
-    fn parked(verdict: Verdict) -> Failure {
+    fn parked(verdict: RunVerdict) -> Failure {
         match verdict.outcome {
             Outcome::Park { failure, .. } => failure,
             other => panic!("{other:?}"),
