@@ -49,8 +49,8 @@ pub(crate) struct Options {
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let name = &options.queue;
-    let desk = options.management.open(global)?;
-    let ours = ours(&desk, &options).await?;
+    let management_client = options.management.open(global)?;
+    let ours = ours(&management_client, &options).await?;
     if ours.is_empty() {
         if output.is_json() {
             output.json_document(&json!({"queue": name, "changed": false, "deleted": []}))?;
@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Ok(Exit::Ok);
     }
-    let after = after(&desk, name).await?;
+    let after = after(&management_client, name).await?;
     let deleted: Vec<&str> = ours.iter().map(|policy| policy.name.as_str()).collect();
     if !output.is_json() {
         for name in &deleted {
@@ -80,15 +80,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             return Ok(Exit::Ok);
         }
         // Somebody may have changed it while we asked.
-        if self::ours(&desk, &options).await? != ours {
+        if self::ours(&management_client, &options).await? != ours {
             return Err(CliError::failed(
                 "the policy has changed in this moment, and nothing was done: look again",
             ));
         }
         for policy in &ours {
-            desk.api.delete_policy(&desk.vhost, &policy.name).await?;
+            management_client.api.delete_policy(&management_client.vhost, &policy.name).await?;
         }
-        until_gone(&desk, name).await?;
+        until_gone(&management_client, name).await?;
     }
     if output.is_json() {
         output.json_document(&json!({
@@ -103,9 +103,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// The policies that `enable` made for the queue, as they were made.
-async fn ours(desk: &ManagementClient, options: &Options) -> Result<Vec<Policy>, CliError> {
+async fn ours(management_client: &ManagementClient, options: &Options) -> Result<Vec<Policy>, CliError> {
     let mut ours = Vec::new();
-    for policy in desk.api.policies(&desk.vhost, Scope::Users).await? {
+    for policy in management_client.api.policies(&management_client.vhost, Scope::Users).await? {
         let Some(mark) = PolicyName::of(&policy).filter(|mark| mark.queue == options.queue) else {
             continue;
         };
@@ -124,11 +124,11 @@ async fn ours(desk: &ManagementClient, options: &Options) -> Result<Vec<Policy>,
 }
 
 /// What is in force then, in a sentence.
-async fn after(desk: &ManagementClient, name: &str) -> Result<String, CliError> {
-    let Some(queue) = desk.api.queue(&desk.vhost, name).await? else {
+async fn after(management_client: &ManagementClient, name: &str) -> Result<String, CliError> {
+    let Some(queue) = management_client.api.queue(&management_client.vhost, name).await? else {
         return Ok("its queue is gone".to_owned());
     };
-    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
     let dropped = "what it rejects is dropped from then on";
     Ok(match base_of(&queue, &policies) {
         Some(Some(base)) => {
@@ -145,11 +145,11 @@ async fn after(desk: &ManagementClient, name: &str) -> Result<String, CliError> 
     })
 }
 
-async fn until_gone(desk: &ManagementClient, name: &str) -> Result<(), CliError> {
+async fn until_gone(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
     let until = Instant::now() + PATIENCE;
     loop {
-        let seen = desk.api.queue(&desk.vhost, name).await?;
-        let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+        let seen = management_client.api.queue(&management_client.vhost, name).await?;
+        let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
         let seen = seen.and_then(|queue| queue.policy);
         let is_ours = |policy: &Policy| PolicyName::of(policy).is_some_and(|mark| mark.queue == name);
         let gone = !policies.iter().any(is_ours)

@@ -66,9 +66,9 @@ const NAMES: QueueNames = QueueNames {
 
 /// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
 /// or a feature flag does there AMQP says nothing.
-pub(crate) async fn harm_to(queue: &str, desk: &ManagementClient) -> Result<Vec<Finding>, CliError> {
+pub(crate) async fn harm_to(queue: &str, management_client: &ManagementClient) -> Result<Vec<Finding>, CliError> {
     let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
-    let snapshot = Snapshot::take(&desk.api, &desk.vhost, NAMES, times.0, times.1).await?;
+    let snapshot = Snapshot::take(&management_client.api, &management_client.vhost, NAMES, times.0, times.1).await?;
     let mut findings = examine(&snapshot);
     findings.retain(|finding| {
         let harm = [
@@ -88,10 +88,10 @@ pub(crate) async fn harm_to(queue: &str, desk: &ManagementClient) -> Result<Vec<
 /// Logs what harms the messages of `queue`, as [`harm_to`] finds it, where `is_told` says so.
 pub(crate) async fn warn_of_harm(
     queue: &str,
-    desk: &ManagementClient,
+    management_client: &ManagementClient,
     mut is_told: impl FnMut(&Finding) -> bool,
 ) {
-    match harm_to(queue, desk).await {
+    match harm_to(queue, management_client).await {
         Ok(findings) => {
             for finding in findings.iter().filter(|finding| is_told(finding)) {
                 tracing::warn!(code = %finding.code, fix = finding.fix, "{}", finding.sentence);
@@ -102,9 +102,9 @@ pub(crate) async fn warn_of_harm(
 }
 
 /// Logs what deletes messages from the parking queue of `queue`.
-pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &ManagementClient) {
+pub(crate) async fn warn_of_lost_parking(queue: &str, management_client: &ManagementClient) {
     let parking = [parking_queue(queue), queue.to_owned()];
-    warn_of_harm(queue, desk, |finding| {
+    warn_of_harm(queue, management_client, |finding| {
         finding.code == Code::ParkingLimited
             && finding.queues.iter().any(|name| parking.contains(name))
     })
@@ -114,13 +114,13 @@ pub(crate) async fn warn_of_lost_parking(queue: &str, desk: &ManagementClient) {
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;
-    let desk = options.management.open(global)?;
+    let management_client = options.management.open(global)?;
     let spinner = output.progress(None, "looking at the broker");
     if let Ok(style) = indicatif::ProgressStyle::with_template("{spinner} {msg}") {
         spinner.set_style(style);
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
-    let taken = Snapshot::take(&desk.api, &desk.vhost, NAMES, handler_timeout, stuck_after).await;
+    let taken = Snapshot::take(&management_client.api, &management_client.vhost, NAMES, handler_timeout, stuck_after).await;
     spinner.finish_and_clear();
     let snapshot = taken?;
     if let Some(missing) = options
@@ -128,7 +128,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         .iter()
         .find(|name| !snapshot.has_any_of(name))
     {
-        return Err(desk.no_queue(missing));
+        return Err(management_client.no_queue(missing));
     }
     let mut findings = examine(&snapshot);
     findings.retain(|finding| is_asked_for(finding, &options.queues));
@@ -136,12 +136,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     findings.retain(|finding| !options.ignore.contains(&finding.code));
     let ignored = found - findings.len();
     if output.is_json() {
-        output.json_document(&as_json(&findings, ignored, &snapshot, &desk))?;
+        output.json_document(&as_json(&findings, ignored, &snapshot, &management_client))?;
     } else {
         for finding in &findings {
             show(finding, output)?;
         }
-        let all = place(snapshot.queue_count(), &desk.vhost, &options.queues);
+        let all = place(snapshot.queue_count(), &management_client.vhost, &options.queues);
         output.line(&format!("{all}: {}", summary(&findings, ignored)))?;
         for unknown in &snapshot.unknown {
             output.note(&format!("note: {}", unknown.sentence()));
@@ -246,7 +246,7 @@ pub(crate) fn finding_as_json(finding: &Finding) -> Value {
     })
 }
 
-fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &ManagementClient) -> Value {
+fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, management_client: &ManagementClient) -> Value {
     let findings: Vec<Value> = findings.iter().map(finding_as_json).collect();
     let unknown: Vec<&str> = snapshot
         .unknown
@@ -254,7 +254,7 @@ fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, desk: &Man
         .map(|unknown| unknown.sentence())
         .collect();
     json!({
-        "vhost": desk.vhost,
+        "vhost": management_client.vhost,
         "healthy": findings.is_empty(),
         "findings": findings,
         "ignored": ignored,

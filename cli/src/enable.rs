@@ -92,12 +92,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "dead letters of `{name}` cannot go to `{target}`: --to names another queue, of 255 bytes at most"
         )));
     }
-    let desk = options.management.open(global)?;
-    let decided = decide(&desk, &options, &target).await?;
+    let management_client = options.management.open(global)?;
+    let decided = decide(&management_client, &options, &target).await?;
     if options.service {
-        check_service(&desk).await?;
+        check_service(&management_client).await?;
     }
-    let is_there = match desk.api.queue(&desk.vhost, &target).await? {
+    let is_there = match management_client.api.queue(&management_client.vhost, &target).await? {
         _ if options.service => true,
         Some(queue) if queue.kind == QueueKind::Stream => {
             return Err(CliError::refused(format!(
@@ -105,12 +105,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             )));
         }
         Some(_) => true,
-        None if options.to.is_some() => return Err(desk.no_queue(&target)),
+        None if options.to.is_some() => return Err(management_client.no_queue(&target)),
         None => false,
     };
     let (policy, changes, base) = match &decided {
         PolicyPlan::Done(policy) => {
-            let made = !is_there && make_again(&desk, &target, &options, output).await?;
+            let made = !is_there && make_again(&management_client, &target, &options, output).await?;
             return already(policy.as_ref(), &target, &options, (is_there, made), output);
         }
         PolicyPlan::Make {
@@ -121,7 +121,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         } => (policy, changes, base.as_ref()),
     };
     let warnings = match is_there && !options.service && options.to.is_none() {
-        true => harm(name, &desk).await,
+        true => harm(name, &management_client).await,
         false => Vec::new(),
     };
     if !output.is_json() {
@@ -137,15 +137,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             return Ok(Exit::Ok);
         }
         if !is_there {
-            make_parking_queue(&desk, &target).await?;
+            make_parking_queue(&management_client, &target).await?;
         }
         // Somebody may have changed a policy while we asked.
-        if decide(&desk, &options, &target).await? != decided {
+        if decide(&management_client, &options, &target).await? != decided {
             return Err(CliError::failed(format!(
                 "the policies of `{name}` have changed in this moment, and nothing was done: look at the difference again"
             )));
         }
-        apply(&desk, &decided, name).await?;
+        apply(&management_client, &decided, name).await?;
     }
     if output.is_json() {
         let mut document = as_json(name, policy, changes, &target, !options.dry_run);
@@ -162,8 +162,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// What would take the dead letters away again where they are parked.
-async fn harm(queue: &str, desk: &ManagementClient) -> Vec<Finding> {
-    doctor::harm_to(queue, desk).await.unwrap_or_else(|why| {
+async fn harm(queue: &str, management_client: &ManagementClient) -> Vec<Finding> {
+    doctor::harm_to(queue, management_client).await.unwrap_or_else(|why| {
         tracing::warn!(
             "whether the parking queue keeps what it is given was not looked at: {}",
             why.sentence()
@@ -173,14 +173,14 @@ async fn harm(queue: &str, desk: &ManagementClient) -> Vec<Finding> {
 }
 
 /// Refuses to send dead letters where nobody takes them: the broker drops them in silence.
-async fn check_service(desk: &ManagementClient) -> Result<(), CliError> {
-    let at = shell_words::quote(&desk.vhost);
-    if !desk.api.exchanges(&desk.vhost).await?.contains_key(SERVICE) {
+async fn check_service(management_client: &ManagementClient) -> Result<(), CliError> {
+    let at = shell_words::quote(&management_client.vhost);
+    if !management_client.api.exchanges(&management_client.vhost).await?.contains_key(SERVICE) {
         return Err(CliError::not_found(format!(
             "there is no exchange `{SERVICE}` in virtual host {at}: start the service there first, with `retryrmq serve`, which declares it"
         )));
     }
-    if desk.api.bindings(&desk.vhost, SERVICE).await?.is_empty() {
+    if management_client.api.bindings(&management_client.vhost, SERVICE).await?.is_empty() {
         return Err(CliError::not_found(format!(
             "no queue is bound to the exchange `{SERVICE}` in virtual host {at}, so that what goes there is dropped: start the service there, \
              with `retryrmq serve`, which binds it"
@@ -190,15 +190,15 @@ async fn check_service(desk: &ManagementClient) -> Result<(), CliError> {
 }
 
 /// What is to be done, from what is there now.
-async fn decide(desk: &ManagementClient, options: &Options, target: &str) -> Result<PolicyPlan, CliError> {
-    let queue = desk.queue(&options.queue).await?;
+async fn decide(management_client: &ManagementClient, options: &Options, target: &str) -> Result<PolicyPlan, CliError> {
+    let queue = management_client.queue(&options.queue).await?;
     if queue.exclusive {
         return Err(CliError::refused(format!(
             "`{}` belongs to one connection and goes with it: nothing is kept there anyway",
             queue.name
         )));
     }
-    let policies = desk.api.policies(&desk.vhost, Scope::Users).await?;
+    let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
     let route = if options.service {
         DeadLetterRoute::Exchange(target)
     } else {
@@ -208,12 +208,12 @@ async fn decide(desk: &ManagementClient, options: &Options, target: &str) -> Res
         route,
         replaces: options.replace,
     };
-    plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, desk))
+    plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, management_client))
 }
 
-fn refused(obstacle: &Obstacle, queue: &Queue, desk: &ManagementClient) -> CliError {
+fn refused(obstacle: &Obstacle, queue: &Queue, management_client: &ManagementClient) -> CliError {
     let name = &queue.name;
-    let at = shell_words::quote(&desk.vhost);
+    let at = shell_words::quote(&management_client.vhost);
     CliError::refused(match obstacle {
         Obstacle::NotAQueue => {
             format!("`{name}` is a stream or of another type that has no dead letters")
@@ -246,16 +246,16 @@ fn show_queue(name: &str, output: &Output) -> Result<(), CliError> {
     ))
 }
 
-async fn make_parking_queue(desk: &ManagementClient, name: &str) -> Result<(), CliError> {
+async fn make_parking_queue(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
     let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
-    desk.api.put_queue(&desk.vhost, name, &parking).await?;
+    management_client.api.put_queue(&management_client.vhost, name, &parking).await?;
     tokio::time::sleep(SAFE_AGE).await;
     Ok(())
 }
 
 /// Creates a parking queue that somebody deleted while dead letters still go there. Whether it did.
 async fn make_again(
-    desk: &ManagementClient,
+    management_client: &ManagementClient,
     target: &str,
     options: &Options,
     output: &Output,
@@ -276,7 +276,7 @@ async fn make_again(
     let question = format!("Create {shown}?");
     let wanted = prompt::wants(options.yes, "creates a queue", &question, output).await?;
     if wanted {
-        make_parking_queue(desk, target).await?;
+        make_parking_queue(management_client, target).await?;
     }
     Ok(wanted)
 }
@@ -315,20 +315,20 @@ fn already(
 }
 
 /// Makes the policy, waits until it is in force, and takes away what it takes the place of.
-async fn apply(desk: &ManagementClient, decided: &PolicyPlan, queue: &str) -> Result<(), CliError> {
+async fn apply(management_client: &ManagementClient, decided: &PolicyPlan, queue: &str) -> Result<(), CliError> {
     let PolicyPlan::Make {
         policy, obsolete, ..
     } = decided
     else {
         return Ok(());
     };
-    desk.api.put_policy(&desk.vhost, policy).await?;
+    management_client.api.put_policy(&management_client.vhost, policy).await?;
     for name in obsolete {
-        desk.api.delete_policy(&desk.vhost, name).await?;
+        management_client.api.delete_policy(&management_client.vhost, name).await?;
     }
     let until = Instant::now() + PATIENCE;
     loop {
-        let seen = desk.queue(queue).await?.policy;
+        let seen = management_client.queue(queue).await?.policy;
         if seen.as_ref() == Some(&policy.name) {
             return Ok(());
         }
@@ -337,7 +337,7 @@ async fn apply(desk: &ManagementClient, decided: &PolicyPlan, queue: &str) -> Re
                 "the policy `{}` was made, but `{queue}` is still under {}: is there one of a higher priority? `rabbitmqctl list_policies -p {}` shows it",
                 policy.name,
                 seen.map_or_else(|| "none".to_owned(), |seen| format!("`{seen}`")),
-                shell_words::quote(&desk.vhost)
+                shell_words::quote(&management_client.vhost)
             )));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -69,9 +69,9 @@ impl CliError {
 
     /// An error of the core about what was given with the options of `consume` and `topology`: it names those.
     pub(crate) fn in_flags(error: retryrmq::Error) -> Self {
-        let mut fault = Self::from(error);
-        fault.sentence = with_flags(&fault.sentence);
-        fault
+        let mut cli_error = Self::from(error);
+        cli_error.sentence = with_flags(&cli_error.sentence);
+        cli_error
     }
 
     /// The same about one message of several: one that is too large is no mistake of who asked for all of them, and the others may

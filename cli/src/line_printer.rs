@@ -35,7 +35,7 @@ impl LinePrinter {
     ) -> Result<(), CliError> {
         match self.gone {
             None => Ok(()),
-            Some(fault) if fault.is_closed_pipe() => {
+            Some(cli_error) if cli_error.is_closed_pipe() => {
                 if output.is_json() {
                     // A program that reads this must not take a rehearsal for the deed.
                     let told = if would {
@@ -47,7 +47,7 @@ impl LinePrinter {
                 }
                 Ok(())
             }
-            Some(fault) => Err(CliError::failed(format!("{}; {summary}", fault.sentence()))),
+            Some(cli_error) => Err(CliError::failed(format!("{}; {summary}", cli_error.sentence()))),
         }
     }
 }

@@ -121,10 +121,10 @@ fn main() -> ExitCode {
     });
     let exit = match result {
         Ok(exit) => exit,
-        Err(fault) if fault.is_closed_pipe() => Exit::Ok,
-        Err(fault) => {
-            output.fault(&fault);
-            fault.exit()
+        Err(cli_error) if cli_error.is_closed_pipe() => Exit::Ok,
+        Err(cli_error) => {
+            output.cli_error(&cli_error);
+            cli_error.exit()
         }
     };
     nonblocking_output::finish();
@@ -201,7 +201,7 @@ fn misused(error: &clap::Error) -> Exit {
         .take_while(|word| word != "--")
         .any(|word| word == "--json")
     {
-        output::fault_as_json(&sentence(&plain), "invalid_option", Exit::Usage);
+        output::cli_error_as_json(&sentence(&plain), "invalid_option", Exit::Usage);
     } else {
         eprint!("{plain}");
     }

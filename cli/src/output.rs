@@ -140,9 +140,9 @@ impl Output {
     }
 
     /// The error that ends the command.
-    pub(crate) fn fault(&self, fault: &CliError) {
+    pub(crate) fn cli_error(&self, cli_error: &CliError) {
         if self.json {
-            fault_as_json(fault.sentence(), fault.code(), fault.exit());
+            cli_error_as_json(cli_error.sentence(), cli_error.code(), cli_error.exit());
         } else {
             let word = Style::new()
                 .red()
@@ -151,7 +151,7 @@ impl Output {
                 .apply_to("error:");
             err_line(&format!(
                 "{word} {}",
-                terminal_escape::line(fault.sentence())
+                terminal_escape::line(cli_error.sentence())
             ));
         }
     }
@@ -181,9 +181,9 @@ impl Output {
 
     /// Prints the next rows of a table that is too long to be held: the first ones with the header, and no column narrower than
     /// in the pages before.
-    pub(crate) fn page(&self, sheet: &mut PagedTable, mut rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
-        let columns = &sheet.columns;
-        let mut widths = taken(columns, &rows, &sheet.widths);
+    pub(crate) fn page(&self, paged_table: &mut PagedTable, mut rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
+        let columns = &paged_table.columns;
+        let mut widths = taken(columns, &rows, &paged_table.widths);
         if let Some(width) = self.width {
             widths = fitted(columns, widths, usize::from(width));
             for row in &mut rows {
@@ -202,7 +202,7 @@ impl Output {
         let dim = |text: &str| Cell::new(text).add_attribute(Attribute::Dim);
         // What the columns took before, they take again.
         table.set_header(columns.iter().enumerate().map(|(index, column)| {
-            let width = sheet
+            let width = paged_table
                 .widths
                 .get(index)
                 .filter(|_| index + 1 < columns.len());
@@ -234,8 +234,8 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let begun = !sheet.widths.is_empty();
-        sheet.widths = widths;
+        let begun = !paged_table.widths.is_empty();
+        paged_table.widths = widths;
         table
             .lines()
             .skip(usize::from(begun))
@@ -367,9 +367,9 @@ impl TextStyle {
 }
 
 /// An error as a JSON object on standard error.
-pub(crate) fn fault_as_json(sentence: &str, code: &str, exit: Exit) {
-    let fault = serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 });
-    err_line(&json::harmless(fault.to_string()));
+pub(crate) fn cli_error_as_json(sentence: &str, code: &str, exit: Exit) {
+    let cli_error = serde_json::json!({ "error": sentence, "code": code, "exit": exit as u8 });
+    err_line(&json::harmless(cli_error.to_string()));
 }
 
 /// A line on standard error. When that is closed there is nobody left to tell.

@@ -138,10 +138,10 @@ async fn publish(
         match confirmed.try_next().await {
             Ok(Some(())) => count += 1,
             Ok(None) => break,
-            Err(fault) if total == Some(1) => return Err(fault),
-            Err(fault) => {
+            Err(cli_error) if total == Some(1) => return Err(cli_error),
+            Err(cli_error) => {
                 let done = format!("{count} messages before it were published");
-                return Err(fault.on_the_way().after(&done));
+                return Err(cli_error.on_the_way().after(&done));
             }
         }
         progress.set_position(count);

@@ -17,7 +17,7 @@ impl Shutdown {
     /// Listens from now on. The second signal ends the process at once; a broker then has everything back by itself.
     pub(crate) fn listen() -> Result<Self, CliError> {
         let mut signals = Signals::listen()?;
-        let (set, stop) = watch::channel(false);
+        let (set, shutdown) = watch::channel(false);
         tokio::spawn(async move {
             loop {
                 signals.next().await;
@@ -26,7 +26,7 @@ impl Shutdown {
                 }
             }
         });
-        Ok(Self(stop))
+        Ok(Self(shutdown))
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -35,9 +35,9 @@ impl Shutdown {
 
     /// What comes of it, or nothing where it is still under way a moment after somebody wanted us to end.
     pub(crate) async fn unless_cut<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut stop = self.clone();
+        let mut shutdown = self.clone();
         let cut = async {
-            stop.wait().await;
+            shutdown.wait().await;
             sleep(GOODBYE).await;
         };
         tokio::select! {

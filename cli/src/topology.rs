@@ -28,7 +28,7 @@ pub(crate) struct Options {
     queue: String,
 
     #[command(flatten)]
-    retrying: RetryArgs,
+    retry_args: RetryArgs,
 
     /// Create what is missing
     #[arg(long, conflicts_with = "offline")]
@@ -66,8 +66,8 @@ far as there is one, type, exchange, routing_key, difference. With --management 
 warnings, as the findings of `doctor`, or null and warnings_error.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
-    let queue_type = options.retrying.queue_type()?;
+    let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
+    let queue_type = options.retry_args.queue_type()?;
     if options.queue.is_empty() {
         return Err(CliError::usage("the queue's name is empty"));
     }
@@ -76,18 +76,18 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         &options.queue,
         &rules,
         queue_type,
-        options.retrying.work_queue()?.as_ref(),
+        options.retry_args.work_queue()?.as_ref(),
     );
     let plan = plan.map_err(CliError::in_flags)?;
     let asks = options.management.is_said() && !options.offline;
-    let desk = asks.then(|| options.management.open(global)).transpose()?;
+    let management_client = asks.then(|| options.management.open(global)).transpose()?;
     let findings = if options.offline {
         None
     } else {
         Some(examine(&options, &plan, global).await?)
     };
-    let warnings = match &desk {
-        Some(desk) => Some(doctor::harm_to(&options.queue, desk).await),
+    let warnings = match &management_client {
+        Some(management_client) => Some(doctor::harm_to(&options.queue, management_client).await),
         None => None,
     };
     let exit = findings.as_deref().map_or(Exit::Ok, verdict);
@@ -151,8 +151,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, CliError> {
-    let (rules, strategy) = (options.retrying.rules()?, options.retrying.strategy()?);
-    let queue_type = options.retrying.queue_type()?;
+    let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
+    let queue_type = options.retry_args.queue_type()?;
     let client = global.connect_for(queue_type).await?;
     let findings = async {
         strategy.check(client.server(), &options.queue, &rules, queue_type)?;

@@ -134,8 +134,8 @@ pub(super) fn answer(text: &str, longest: std::time::Duration) -> (Outcome, Opti
         }
         _ => {}
     }
-    let (wish, remark) = match RequestedOutcome::read(text) {
-        Some(Ok(wish)) => (Some(wish), None),
+    let (requested, remark) = match RequestedOutcome::read(text) {
+        Some(Ok(requested)) => (Some(requested), None),
         Some(Err(why)) => (None, Some(why.to_string())),
         None => {
             let start: String = text.chars().take(80).collect();
@@ -147,8 +147,8 @@ pub(super) fn answer(text: &str, longest: std::time::Duration) -> (Outcome, Opti
             )
         }
     };
-    let (wish, cut) = requested_outcome::bounded(wish, longest);
-    let outcome = requested_outcome::outcome(wish, false, |why| {
+    let (requested, cut) = requested_outcome::bounded(requested, longest);
+    let outcome = requested_outcome::outcome(requested, false, |why| {
         let unknown = if text.is_empty() {
             "an empty answer"
         } else {

@@ -55,7 +55,7 @@ pub(super) struct OutcomeWords<'a> {
 pub(super) fn outcome(ending: CommandEnd, words: OutcomeWords<'_>) -> (Outcome, Option<String>) {
     let text = String::from_utf8_lossy(words.tail);
     let text = text.trim_end();
-    let (wish, text, remark) = if words.said.is_empty() {
+    let (requested, text, remark) = if words.said.is_empty() {
         if ending == CommandEnd::Exit(0) {
             return (Outcome::Ack, None);
         }
@@ -64,13 +64,13 @@ pub(super) fn outcome(ending: CommandEnd, words: OutcomeWords<'_>) -> (Outcome, 
         match of_the_pipe(words.said) {
             None if ending == CommandEnd::Exit(0) => return (Outcome::Ack, None),
             None => (None, text, None),
-            Some(Ok(wish)) => (Some(wish), text, None),
+            Some(Ok(requested)) => (Some(requested), text, None),
             Some(Err(why)) => (None, text, Some(why)),
         }
     };
-    let (wish, cut) = requested_outcome::bounded(wish, words.longest);
+    let (requested, cut) = requested_outcome::bounded(requested, words.longest);
     let is_hopeless = ending == CommandEnd::Exit(PARK);
-    let outcome = requested_outcome::outcome(wish, is_hopeless, |said| failure(ending, text, said));
+    let outcome = requested_outcome::outcome(requested, is_hopeless, |said| failure(ending, text, said));
     (outcome, remark.or(cut))
 }
 
@@ -88,7 +88,7 @@ fn of_standard_error(ending: CommandEnd, text: &str) -> (Option<RequestedOutcome
             );
             (None, before, Some(remark))
         }
-        Some(Ok(wish)) => (Some(wish), before, None),
+        Some(Ok(requested)) => (Some(requested), before, None),
         // Never the error, understood or not: it would hide the one before it.
         Some(Err(why)) => {
             let why = format!("on the last line of standard error: {why}");

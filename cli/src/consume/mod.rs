@@ -54,9 +54,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let (settings, task) = options.settings()?;
     nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
-    let queue_type = options.retrying.queue_type()?;
+    let queue_type = options.retry_args.queue_type()?;
     let is_said = options.dlx && options.management.is_said();
-    let desk = is_said
+    let management_client = is_said
         .then(|| options.management.open(global))
         .transpose()?;
     let mut signals = Signals::listen()?; // before anything is taken: from now on they drain
@@ -81,7 +81,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
-    let mut policies = desk.map(|desk| PolicyWarnings::new(&options.queue, desk));
+    let mut policies = management_client.map(|management_client| PolicyWarnings::new(&options.queue, management_client));
     if let Some(policies) = &mut policies {
         let looked = tokio::time::timeout(POLICY_TIMEOUT, policies.warn());
         tokio::select! {
@@ -133,22 +133,22 @@ const QUEUE_IS_LISTED: Duration = Duration::from_secs(10);
 /// Says what policies do to the queues where messages wait and are parked, each once.
 struct PolicyWarnings {
     queue: String,
-    desk: ManagementClient,
+    management_client: ManagementClient,
     said: HashSet<String>,
 }
 
 impl PolicyWarnings {
-    fn new(queue: &str, desk: ManagementClient) -> Self {
+    fn new(queue: &str, management_client: ManagementClient) -> Self {
         Self {
             queue: queue.to_owned(),
-            desk,
+            management_client,
             said: HashSet::new(),
         }
     }
 
     async fn warn(&mut self) {
         let said = &mut self.said;
-        doctor::warn_of_harm(&self.queue, &self.desk, |finding| {
+        doctor::warn_of_harm(&self.queue, &self.management_client, |finding| {
             said.insert(finding.sentence.clone())
         })
         .await;
@@ -290,8 +290,8 @@ impl ConsumeWork<'_> {
         }
         let end = client.end(); // by itself
         client.close().await;
-        if let Some(fault) = self.broken.or(end.map(CliError::from)) {
-            return Err(fault);
+        if let Some(cli_error) = self.broken.or(end.map(CliError::from)) {
+            return Err(cli_error);
         }
         self.report.done()?;
         Ok(if interrupted {
@@ -440,10 +440,10 @@ impl ConsumeWork<'_> {
 
     fn cannot(&mut self, what: &str, why: &io::Error) {
         let name = self.handler.name();
-        let fault = CliError::failed(format!(
+        let cli_error = CliError::failed(format!(
             "cannot {what} `{name}`: {why}; the message goes back to its queue"
         ));
-        self.broken.get_or_insert(fault);
+        self.broken.get_or_insert(cli_error);
     }
 
     fn tell(&mut self, event: &Event) {
@@ -453,8 +453,8 @@ impl ConsumeWork<'_> {
 
     /// When nobody reads what is printed, it is time to drain and end.
     fn note(&mut self, told: Result<(), CliError>) {
-        if let Err(fault) = told {
-            self.broken.get_or_insert(fault);
+        if let Err(cli_error) = told {
+            self.broken.get_or_insert(cli_error);
         }
     }
 

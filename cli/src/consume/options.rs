@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pub(super) dlx: bool,
 
     #[command(flatten)]
-    pub(super) retrying: RetryArgs,
+    pub(super) retry_args: RetryArgs,
 
     /// How many commands or requests run at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = "Running")]
@@ -206,7 +206,7 @@ impl Task {
             grace: settings.grace,
             longest: settings.max_retry_after,
             keep_stdout,
-            warden: OrphanReaper::start(settings.grace),
+            orphan_reaper: OrphanReaper::start(settings.grace),
             groups: ProcessGroups::default(),
             shortage: StartShortage::default(),
         }))
@@ -227,7 +227,7 @@ impl Settings {
 impl Options {
     /// An option that was given and means nothing where failures are rejected.
     fn needs_dlx(&self) -> Option<&'static str> {
-        self.retrying.any().or_else(|| {
+        self.retry_args.any().or_else(|| {
             [
                 ("--no-park", self.no_park),
                 ("--max-crashes", self.max_crashes.is_some()),
@@ -241,10 +241,10 @@ impl Options {
 
     /// The consumer, without a client. Its policy, rules and strategy are read here.
     pub(super) fn consumer(&self, settings: &Settings) -> Result<Consumer, CliError> {
-        let rules = self.retrying.rules()?;
+        let rules = self.retry_args.rules()?;
         let mut consumer = Consumer::new(&self.queue)
             .dlx(self.dlx)
-            .strategy(self.retrying.strategy()?)
+            .strategy(self.retry_args.strategy()?)
             .prefetch(settings.prefetch)
             .concurrency(self.concurrency.into())
             .drain_timeout(settings.longest_end())
@@ -255,7 +255,7 @@ impl Options {
         if self.dlx {
             consumer = consumer.retry(rules.otherwise).rules(rules.rules);
         }
-        if let Some(work_queue) = self.retrying.work_queue()? {
+        if let Some(work_queue) = self.retry_args.work_queue()? {
             consumer = consumer.work_queue(work_queue);
         }
         if let Some(priority) = self.priority {

@@ -85,7 +85,7 @@ impl OrphanReaper {
 #[derive(Debug)]
 struct ReaperPipe {
     to: Sender,
-    unsaid: Mutex<PendingNotices>,
+    pending: Mutex<PendingNotices>,
 }
 
 /// What does not fit into the pipe now. As much as there are groups: what began and ended unsaid is forgotten.
@@ -99,30 +99,30 @@ struct PendingNotices {
 
 impl ReaperPipe {
     fn to(to: Sender) -> Arc<Self> {
-        let unsaid = Mutex::default();
-        Arc::new(Self { to, unsaid })
+        let pending = Mutex::default();
+        Arc::new(Self { to, pending })
     }
 
     fn say(self: &Arc<Self>, sign: char, group: Pid) {
-        let mut unsaid = self.unsaid();
+        let mut pending = self.pending();
         if sign == '-'
-            && let Some(at) = unsaid.news.iter().position(|news| *news == ('+', group))
+            && let Some(at) = pending.news.iter().position(|news| *news == ('+', group))
         {
-            unsaid.news.remove(at);
+            pending.news.remove(at);
             return;
         }
-        unsaid.news.push_back((sign, group));
+        pending.news.push_back((sign, group));
         // Past tokio, which may not know yet that there is room: it is said when this returns, if it can be.
-        unsaid.flush(|line| Ok(rustix::io::write(&self.to, line)?));
-        if !unsaid.news.is_empty() && !unsaid.is_waiting {
-            unsaid.is_waiting = true;
+        pending.flush(|line| Ok(rustix::io::write(&self.to, line)?));
+        if !pending.news.is_empty() && !pending.is_waiting {
+            pending.is_waiting = true;
             let line = Arc::clone(self);
             tokio::spawn(async move {
                 while line.to.writable().await.is_ok() {
-                    let mut unsaid = line.unsaid();
-                    unsaid.flush(|bytes| line.to.try_write(bytes));
-                    if unsaid.news.is_empty() {
-                        unsaid.is_waiting = false;
+                    let mut pending = line.pending();
+                    pending.flush(|bytes| line.to.try_write(bytes));
+                    if pending.news.is_empty() {
+                        pending.is_waiting = false;
                         break;
                     }
                 }
@@ -130,8 +130,8 @@ impl ReaperPipe {
         }
     }
 
-    fn unsaid(&self) -> std::sync::MutexGuard<'_, PendingNotices> {
-        self.unsaid
+    fn pending(&self) -> std::sync::MutexGuard<'_, PendingNotices> {
+        self.pending
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
     }
@@ -232,11 +232,11 @@ mod tests {
         for (sign, id) in [('+', 2), ('+', 3), ('-', 2), ('-', 1), ('+', 4), ('+', 2)] {
             line.say(sign, group(id));
         }
-        let warden = OrphanReaper(Some(line));
+        let orphan_reaper = OrphanReaper(Some(line));
         said(&mut from, &format!("{filling}+3\n-1\n+4\n+2\n")).await;
-        warden.ended(group(3));
+        orphan_reaper.ended(group(3));
         said(&mut from, "-3\n").await;
-        drop(warden);
+        drop(orphan_reaper);
         assert_eq!(from.read(&mut [0]).await.unwrap(), 0, "the line ends");
     }
 
@@ -248,6 +248,6 @@ mod tests {
         for id in 1..10_000 {
             line.say('+', group(id));
         }
-        assert!(line.unsaid().news.is_empty());
+        assert!(line.pending().news.is_empty());
     }
 }

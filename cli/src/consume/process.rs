@@ -57,7 +57,7 @@ pub(super) struct HandlerProgram {
     pub(super) longest: Duration,
     /// Whether our standard output is for JSON alone.
     pub(super) keep_stdout: bool,
-    pub(super) warden: OrphanReaper,
+    pub(super) orphan_reaper: OrphanReaper,
     pub(super) groups: ProcessGroups,
     pub(super) shortage: StartShortage,
 }
@@ -93,7 +93,7 @@ impl HandlerProgram {
             Ok(None) => return Ok(RunEnd::Unstarted(None)),
             Err(why) => return Ok(RunEnd::Unstarted(Some(why))),
         };
-        let mut group = ProcessGroup::of(&child, &self.groups, &self.warden);
+        let mut group = ProcessGroup::of(&child, &self.groups, &self.orphan_reaper);
         let passing = StderrForward::of(child.stderr.take().ok_or_else(no_pipe)?);
         let mut input = child.stdin.take().ok_or_else(no_pipe)?;
         let count = given.messages().len();

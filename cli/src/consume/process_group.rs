@@ -32,24 +32,24 @@ impl ProcessGroups {
 pub(super) struct ProcessGroup {
     id: Option<Pid>,
     all: ProcessGroups,
-    warden: OrphanReaper,
+    orphan_reaper: OrphanReaper,
     /// Whether nothing is killed at the end: it was let go, or has ended.
     is_over: bool,
 }
 
 impl ProcessGroup {
-    pub(super) fn of(child: &Child, all: &ProcessGroups, warden: &OrphanReaper) -> Self {
+    pub(super) fn of(child: &Child, all: &ProcessGroups, orphan_reaper: &OrphanReaper) -> Self {
         let id = child
             .id()
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(id) = id {
-            warden.began(id);
+            orphan_reaper.began(id);
         }
         all.0.fetch_add(1, Ordering::SeqCst);
         Self {
             id,
             all: all.clone(),
-            warden: warden.clone(),
+            orphan_reaper: orphan_reaper.clone(),
             is_over: false,
         }
     }
@@ -105,7 +105,7 @@ impl Drop for ProcessGroup {
             self.signal(Signal::KILL);
         }
         if let Some(group) = self.id {
-            self.warden.ended(group);
+            self.orphan_reaper.ended(group);
         }
         self.all.0.fetch_sub(1, Ordering::SeqCst);
     }

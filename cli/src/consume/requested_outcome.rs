@@ -31,7 +31,7 @@ impl RequestedOutcome {
     /// When nobody understands it: whoever wrote it did not mean that all is well.
     pub(super) fn expect(line: &str) -> Result<Self, String> {
         match Self::read(line) {
-            Some(wish) => wish.map_err(|why| why.to_string()),
+            Some(requested) => requested.map_err(|why| why.to_string()),
             None => {
                 let start: String = line.chars().take(80).collect();
                 Err(format!(
@@ -42,9 +42,9 @@ impl RequestedOutcome {
     }
 }
 
-/// `wish` with a delay of at most `longest`, and a remark if it wanted more.
-pub(super) fn bounded(wish: Option<RequestedOutcome>, longest: Duration) -> (Option<RequestedOutcome>, Option<String>) {
-    let (make, delay): (fn(Duration) -> RequestedOutcome, _) = match wish {
+/// `requested` with a delay of at most `longest`, and a remark if it wanted more.
+pub(super) fn bounded(requested: Option<RequestedOutcome>, longest: Duration) -> (Option<RequestedOutcome>, Option<String>) {
+    let (make, delay): (fn(Duration) -> RequestedOutcome, _) = match requested {
         Some(RequestedOutcome::RetryAfter(delay)) if delay > longest => (RequestedOutcome::RetryAfter, delay),
         Some(RequestedOutcome::Defer(delay)) if delay > longest => (RequestedOutcome::Defer, delay),
         other => return (other, None),
@@ -62,11 +62,11 @@ pub(super) fn bounded(wish: Option<RequestedOutcome>, longest: Duration) -> (Opt
 ///
 /// `is_hopeless`: parked, unless the handler puts it off.
 pub(super) fn outcome(
-    wish: Option<RequestedOutcome>,
+    requested: Option<RequestedOutcome>,
     is_hopeless: bool,
     failure: impl FnOnce(Option<String>) -> Failure,
 ) -> Outcome {
-    match wish {
+    match requested {
         Some(RequestedOutcome::Defer(delay)) => Outcome::defer(delay),
         Some(RequestedOutcome::Park(reason)) => Outcome::park(failure(Some(reason))),
         _ if is_hopeless => Outcome::park(failure(None)),

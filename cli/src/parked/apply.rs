@@ -147,12 +147,12 @@ struct CanaryMessages {
 pub(super) struct Apply<'a> {
     client: &'a Client,
     parked: &'a Parked,
-    choice: &'a Selected,
-    deed: &'a Action,
+    selected: &'a Selected,
+    action: &'a Action,
     output: &'a Output,
-    pub(super) tally: Summary,
+    pub(super) totals: Summary,
     audit: Option<Audit>,
-    pace: RateLimiter,
+    rate_limiter: RateLimiter,
     editor: Option<Editor>,
     keep_count: bool,
     /// The queue that copies go to with their records, when there are any.
@@ -167,31 +167,31 @@ pub(super) struct Apply<'a> {
     rows: Vec<Vec<TableCell>>,
     /// How many could not go since somebody asked, and why the first of all could not.
     refused: u64,
-    pub(super) fault: Option<CliError>,
+    pub(super) cli_error: Option<CliError>,
 }
 
 impl<'a> Apply<'a> {
     /// Nothing has happened when this fails.
     pub(super) async fn prepare(
         (client, parked): (&'a Client, &'a Parked),
-        stop: &Shutdown,
-        choice: &'a Selected,
-        deed: &'a Action,
-        manner: &ReplayArgs,
+        shutdown: &Shutdown,
+        selected: &'a Selected,
+        action: &'a Action,
+        args: &ReplayArgs,
         (global, output): (&Global, &'a Output),
     ) -> Result<Self, CliError> {
-        let first = manner.canary.map(|count| {
+        let first = args.canary.map(|count| {
             Ok::<_, CliError>(CanaryMessages {
                 count: usize::try_from(count).unwrap_or(usize::MAX),
-                patience: manner.patience()?,
-                waiting_queues: Arc::new(manner.waiting_queues(global)?),
-                on_unknown: manner.canary_unknown,
+                patience: args.patience()?,
+                waiting_queues: Arc::new(args.waiting_queues(global)?),
+                on_unknown: args.canary_unknown,
             })
         });
-        let editor = manner.edit.then(Editor::of_environment);
+        let editor = args.edit.then(Editor::of_environment);
         let (first, editor) = (first.transpose()?, editor.transpose()?);
-        let log = (!choice.dry_run).then_some(&choice.log);
-        let (kept_in, made_with) = match deed {
+        let log = (!selected.dry_run).then_some(&selected.log);
+        let (kept_in, made_with) = match action {
             Action::Replay(_) | Action::Drop(None) => (None, None),
             Action::Drop(keep) => (Some(parked.dropped().name()), *keep),
             Action::Restore => (Some(parked.parking()), None),
@@ -199,23 +199,23 @@ impl<'a> Apply<'a> {
         Ok(Self {
             client,
             parked,
-            choice,
-            deed,
+            selected,
+            action,
             output,
-            tally: Summary::default(),
-            audit: Audit::open(log, (client, stop), deed.name(), &choice.queue).await?,
-            pace: RateLimiter::of(manner.rate),
+            totals: Summary::default(),
+            audit: Audit::open(log, (client, shutdown), action.name(), &selected.queue).await?,
+            rate_limiter: RateLimiter::of(args.rate),
             editor,
-            keep_count: manner.keep_count,
+            keep_count: args.keep_count,
             kept_in,
             made_with,
-            is_keep_said: manner.is_keep_said,
+            is_keep_said: args.is_keep_said,
             first,
             named: true,
             wave: Vec::new(),
             rows: Vec::new(),
             refused: 0,
-            fault: None,
+            cli_error: None,
         })
     }
 
@@ -227,19 +227,19 @@ impl<'a> Apply<'a> {
         record: Record,
     ) -> Result<Progress, CliError> {
         let mut resend = Resend::of(&record).keep_count(self.keep_count);
-        if let Action::Replay(to) = self.deed {
+        if let Action::Replay(to) = self.action {
             if let Some(to) = to {
                 resend = resend.to(to);
             }
             let letter = ordered.letter(&record);
             let of_it = |why: String| format!("{}: {why}", handle(place, &record));
-            let fault = match resend.obstacle() {
+            let cli_error = match resend.obstacle() {
                 Some(why) => Some(CliError::failed(of_it(why))),
                 None => foreign::obstacle(letter.as_ref(), resend.target())
                     .map(|why| CliError::not_found(of_it(why))),
             };
-            if let Some(fault) = fault {
-                return self.unfit(ordered, (place, &record, &resend), fault).await;
+            if let Some(cli_error) = cli_error {
+                return self.unfit(ordered, (place, &record, &resend), cli_error).await;
             }
             if let Some(letter) = &letter {
                 if self.first.is_some() && !foreign::keeps_marks(letter) {
@@ -252,7 +252,7 @@ impl<'a> Apply<'a> {
                 resend = foreign::instead(resend, letter, self.keep_count);
             }
         }
-        if self.choice.dry_run {
+        if self.selected.dry_run {
             self.rehearse(ordered, place, &record, &resend)?;
             return Ok(Progress::On);
         }
@@ -263,7 +263,7 @@ impl<'a> Apply<'a> {
                     resend = resend.content(content.properties, content.body);
                     self.wave.push((place, record, resend));
                     let done = self.flush(ordered).await;
-                    return done.map(|()| Progress::On).map_err(|fault| saved.keep(fault));
+                    return done.map(|()| Progress::On).map_err(|cli_error| saved.keep(cli_error));
                 }
                 None => {
                     self.print(place, &record, &resend, "unchanged", None);
@@ -274,7 +274,7 @@ impl<'a> Apply<'a> {
         self.wave.push((place, record, resend));
         let most = match &self.first {
             Some(first) => first.count,
-            None => self.pace.wave(),
+            None => self.rate_limiter.wave(),
         };
         if self.wave.len() < most {
             return Ok(Progress::On);
@@ -289,10 +289,10 @@ impl<'a> Apply<'a> {
     pub(super) async fn flush(&mut self, ordered: &mut SortedWalk) -> Result<(), CliError> {
         let mut wave = std::mem::take(&mut self.wave);
         while !wave.is_empty() && !ordered.is_stopped() {
-            let rest = wave.split_off(wave.len().min(self.pace.wave()));
+            let rest = wave.split_off(wave.len().min(self.rate_limiter.wave()));
             let now = std::mem::replace(&mut wave, rest);
             tokio::select! {
-                () = self.pace.wait(now.len()) => {}
+                () = self.rate_limiter.wait(now.len()) => {}
                 () = ordered.stopped() => break,
             }
             self.settle(ordered, now).await?;
@@ -304,7 +304,7 @@ impl<'a> Apply<'a> {
     pub(super) fn show(&mut self) {
         if !self.rows.is_empty() {
             let rows = std::mem::take(&mut self.rows);
-            self.tally.print(|| ls::print(rows, self.output));
+            self.totals.print(|| ls::print(rows, self.output));
         }
     }
 
@@ -319,23 +319,23 @@ impl<'a> Apply<'a> {
         &mut self,
         ordered: &mut SortedWalk,
         (place, record, resend): (usize, &Record, &Resend),
-        fault: CliError,
+        cli_error: CliError,
     ) -> Result<Progress, CliError> {
         if self.named {
             self.flush(ordered).await?;
         }
-        let outcome = if self.choice.dry_run {
+        let outcome = if self.selected.dry_run {
             "would be refused"
         } else {
             "refused"
         };
-        self.print(place, record, resend, outcome, Some(&fault));
+        self.print(place, record, resend, outcome, Some(&cli_error));
         if self.named {
-            return Err(fault);
+            return Err(cli_error);
         }
         self.refused += 1;
-        self.output.note(fault.sentence());
-        self.fault.get_or_insert(fault);
+        self.output.note(cli_error.sentence());
+        self.cli_error.get_or_insert(cli_error);
         Ok(Progress::On)
     }
 
@@ -347,7 +347,7 @@ impl<'a> Apply<'a> {
         record: &Record,
         resend: &Resend,
     ) -> Result<(), CliError> {
-        let asked = match (self.deed, &self.kept_in) {
+        let asked = match (self.action, &self.kept_in) {
             (Action::Replay(_), _) => ordered.browse.would_send(resend),
             (_, Some(_)) => ordered.browse.would_copy(record),
             (_, None) => Ok(()),
@@ -355,15 +355,15 @@ impl<'a> Apply<'a> {
         if let Err(error) = asked {
             return self.refuse((place, record, resend), error, "would be refused", false);
         }
-        self.tally.note(place, record, self.target(resend));
+        self.totals.note(place, record, self.target(resend));
         if self.output.is_json() {
             let mut line = self.line(place, record);
-            line[self.deed.done()] = json!(false);
+            line[self.action.done()] = json!(false);
             if let Some(target) = self.target(resend) {
                 line["to"] = json!(target);
             }
-            line["outcome"] = json!(format!("would be {}", self.deed.done()));
-            self.tally.print(|| self.output.json_line(&line));
+            line["outcome"] = json!(format!("would be {}", self.action.done()));
+            self.totals.print(|| self.output.json_line(&line));
         } else {
             self.rows.push(ls::row(place, record, self.output));
         }
@@ -382,7 +382,7 @@ impl<'a> Apply<'a> {
         outcome: &str,
         begun: bool,
     ) -> Result<(), CliError> {
-        let alone = match self.deed {
+        let alone = match self.action {
             Action::Replay(Some(_)) => false,
             // Where there is no queue to copy to, none of them can go.
             Action::Drop(_) | Action::Restore if error.kind() == ErrorKind::Unroutable => false,
@@ -391,7 +391,7 @@ impl<'a> Apply<'a> {
             }
         };
         let mut why = CliError::from(error).on_the_way();
-        if matches!(self.deed, Action::Drop(_)) {
+        if matches!(self.action, Action::Drop(_)) {
             why = why.after("it is still parked: --for-good drops it without keeping a copy");
         }
         if alone || begun {
@@ -404,7 +404,7 @@ impl<'a> Apply<'a> {
         self.refused += 1;
         self.output
             .note(&format!("{}: {}", handle(place, record), why.sentence()));
-        self.fault.get_or_insert(why);
+        self.cli_error.get_or_insert(why);
         Ok(())
     }
 
@@ -415,7 +415,7 @@ impl<'a> Apply<'a> {
 
     /// The queue that it goes to, where there is one.
     fn target<'r>(&self, resend: &'r Resend) -> Option<&'r str> {
-        let target = matches!(self.deed, Action::Replay(_)).then(|| resend.target());
+        let target = matches!(self.action, Action::Replay(_)).then(|| resend.target());
         target.filter(|target| !target.is_empty())
     }
 
@@ -432,13 +432,13 @@ impl<'a> Apply<'a> {
         record: &Record,
         resend: &Resend,
         outcome: &str,
-        fault: Option<&CliError>,
+        cli_error: Option<&CliError>,
     ) {
         if !self.output.is_json() {
             return;
         }
         let mut line = self.line(place, record);
-        line[self.deed.done()] = json!(outcome == self.deed.done());
+        line[self.action.done()] = json!(outcome == self.action.done());
         line["outcome"] = json!(outcome);
         if let Some(target) = self.target(resend) {
             line["to"] = json!(target);
@@ -446,11 +446,11 @@ impl<'a> Apply<'a> {
         if resend.is_edited() {
             line["edited"] = json!(true);
         }
-        if let Some(fault) = fault {
-            line["error_of_replay"] = json!(fault.sentence());
-            line["code"] = json!(fault.code());
+        if let Some(cli_error) = cli_error {
+            line["error_of_replay"] = json!(cli_error.sentence());
+            line["code"] = json!(cli_error.code());
         }
-        self.tally.print(|| self.output.json_line(&line));
+        self.totals.print(|| self.output.json_line(&line));
     }
 
     /// Sends a wave, writes it down, and lets go of what was sent.
@@ -459,7 +459,7 @@ impl<'a> Apply<'a> {
         ordered: &mut SortedWalk,
         wave: Vec<(usize, Record, Resend)>,
     ) -> Result<(), CliError> {
-        let answers = match (self.deed, &self.kept_in) {
+        let answers = match (self.action, &self.kept_in) {
             (Action::Replay(_), _) => {
                 let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
                 ordered.send(&resends).await
@@ -485,7 +485,7 @@ impl<'a> Apply<'a> {
         };
         let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
         self.write_down(&wave, &answers, sent).await?;
-        let (mut fault, mut gone) = (None, 0);
+        let (mut cli_error, mut gone) = (None, 0);
         for ((place, record, resend), answer) in wave.into_iter().zip(answers) {
             let Err(error) = answer else {
                 match ordered.drop(&record).await {
@@ -495,16 +495,16 @@ impl<'a> Apply<'a> {
                 }
                 gone += 1;
                 let target = self.target(&resend).map(str::to_owned);
-                self.tally.note(place, &record, target.as_deref());
-                self.print(place, &record, &resend, self.deed.done(), None);
+                self.totals.note(place, &record, target.as_deref());
+                self.print(place, &record, &resend, self.action.done(), None);
                 continue;
             };
-            let begun = sent > 0 || self.tally.count > 0;
+            let begun = sent > 0 || self.totals.count > 0;
             if let Err(why) = self.refuse((place, &record, &resend), error, "refused", begun) {
-                fault.get_or_insert(why);
+                cli_error.get_or_insert(why);
             }
         }
-        fault.map_or(Ok(()), Err)
+        cli_error.map_or(Ok(()), Err)
     }
 
     async fn write_down(
@@ -516,14 +516,14 @@ impl<'a> Apply<'a> {
         let Some(audit) = &mut self.audit else {
             return Ok(());
         };
-        let is_replay = matches!(self.deed, Action::Replay(_));
+        let is_replay = matches!(self.action, Action::Replay(_));
         let lines: Vec<_> = wave
             .iter()
             .zip(answers)
             .filter(|(_, answer)| answer.is_ok())
             .map(|((_, record, resend), _)| {
                 let target = is_replay.then(|| resend.target());
-                let mut line = audit.of(self.deed.done(), record, target);
+                let mut line = audit.of(self.action.done(), record, target);
                 if resend.is_edited() {
                     line["edited"] = json!(true);
                 }
@@ -536,7 +536,7 @@ impl<'a> Apply<'a> {
             ),
             (false, Some(queue)) => format!(
                 "what it does not name was not {}; {sent} copies of it are in {}",
-                self.deed.done(),
+                self.action.done(),
                 terminal_escape::line(queue)
             ),
             (false, None) => "what it does not name was not dropped".to_owned(),
@@ -546,20 +546,20 @@ impl<'a> Apply<'a> {
 
     /// The walk was over when copies had gone.
     fn doubled(&self, error: retryrmq::Error, count: u64, resend: &Resend) -> CliError {
-        let fault = CliError::from(error);
-        let to = match (self.deed, &self.kept_in) {
+        let cli_error = CliError::from(error);
+        let to = match (self.action, &self.kept_in) {
             (Action::Replay(_), _) => resend.target(),
             (_, Some(queue)) => queue,
-            (_, None) => return fault,
+            (_, None) => return cli_error,
         };
         let (were, they) = if count == 1 {
             ("1 message was".to_owned(), "it is")
         } else {
             (format!("{count} messages were"), "they are")
         };
-        fault.after(&format!(
+        cli_error.after(&format!(
             "{were} {} to {} before that was known: {they} still in {} as well",
-            if matches!(self.deed, Action::Replay(_)) {
+            if matches!(self.action, Action::Replay(_)) {
                 "replayed"
             } else {
                 "copied"
@@ -584,7 +584,7 @@ impl<'a> Apply<'a> {
             watched.push(Canary::before(self.client, target, walked, waiting_queues).await?);
         }
         self.flush(ordered).await?;
-        let count = self.tally.count;
+        let count = self.totals.count;
         if count == 0 && !ordered.is_stopped() {
             // None of them could go: the next ones are first.
             self.first = Some(CanaryMessages {
@@ -595,16 +595,16 @@ impl<'a> Apply<'a> {
         }
         self.output.note(&format!(
             "{count} replayed first{}; waiting {} for what becomes of them",
-            self.tally.targets(),
+            self.totals.targets(),
             retryrmq::format_duration(first.patience)
         ));
         let (mut patience, mut unknown) = (first.patience, None);
         for canary in &watched {
-            let fate = canary
-                .fate(self.client, self.parked, ordered, patience)
+            let result = canary
+                .result(self.client, self.parked, ordered, patience)
                 .await?;
             patience = Duration::ZERO; // all of them have waited
-            let why = match fate {
+            let why = match result {
                 CanaryResult::Live => continue,
                 CanaryResult::Unknown(why) if first.on_unknown == OnUnknown::Continue => {
                     unknown.get_or_insert(why);

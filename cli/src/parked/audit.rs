@@ -42,7 +42,7 @@ pub(super) struct Audit {
     file: Option<(File, PathBuf)>,
     stream: Option<(Client, String)>,
     /// Somebody wants us to end, and does not wait for a broker with an alarm.
-    stop: Option<Shutdown>,
+    shutdown: Option<Shutdown>,
     command: &'static str,
     queue: String,
     who: String,
@@ -52,7 +52,7 @@ impl Audit {
     /// Opens file and stream, and writes that something begins: what takes nothing stops it before anything happens.
     pub(super) async fn open(
         log: Option<&AuditLog>,
-        (client, stop): (&Client, &Shutdown),
+        (client, shutdown): (&Client, &Shutdown),
         command: &'static str,
         queue: &str,
     ) -> Result<Option<Self>, CliError> {
@@ -64,7 +64,7 @@ impl Audit {
                 return Err(CliError::usage("--audit-stream names no stream"));
             }
             Some(name) => {
-                let made = stop.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
+                let made = shutdown.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
                 let made = made.unwrap_or_else(|| Ok(()));
                 made.map_err(|why| CliError::from(why).after(NOTHING))?;
                 Some((client.clone(), name.clone()))
@@ -77,7 +77,7 @@ impl Audit {
             return Ok(None);
         };
         audit.stream = stream;
-        audit.stop = Some(stop.clone());
+        audit.shutdown = Some(shutdown.clone());
         let begun = audit.line("begun");
         audit.append(&[begun], NOTHING).await?;
         Ok(Some(audit))
@@ -87,7 +87,7 @@ impl Audit {
         Self {
             file: None,
             stream: None,
-            stop: None,
+            shutdown: None,
             command,
             queue: queue.to_owned(),
             who: who(),
@@ -155,8 +155,8 @@ impl Audit {
                 .with_type(KIND.into());
             client.publish(Publish::to_queue(name, line).properties(properties))
         }));
-        let sent = match &self.stop {
-            Some(stop) => stop.unless_cut(sent).await,
+        let sent = match &self.shutdown {
+            Some(shutdown) => shutdown.unless_cut(sent).await,
             None => Some(sent.await),
         };
         let stream = terminal_escape::line(name);
@@ -168,8 +168,8 @@ impl Audit {
         match sent.into_iter().find_map(Result::err) {
             None => Ok(()),
             Some(why) => {
-                let fault = CliError::from(why);
-                Err(fault.after(&format!(
+                let cli_error = CliError::from(why);
+                Err(cli_error.after(&format!(
                     "the stream {stream} of --audit-stream may lack it; {done}"
                 )))
             }

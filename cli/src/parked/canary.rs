@@ -52,15 +52,15 @@ impl WaitingQueues {
     /// # Errors
     /// Why they are not all where failures wait.
     async fn names(&self, target: &str) -> Result<Vec<String>, String> {
-        let desk = match self {
+        let management_client = match self {
             Self::Of(policy) => {
                 let delays = policy.delays().into_iter();
                 return Ok(delays.map(|delay| waiting_queue(target, delay)).collect());
             }
-            Self::Listed(desk) => desk,
+            Self::Listed(management_client) => management_client,
         };
         let shown = terminal_escape::line(target);
-        let listed = desk.api.queues_like(&desk.vhost, target).await;
+        let listed = management_client.api.queues_like(&management_client.vhost, target).await;
         let listed = listed.map_err(|why| {
             format!(
                 "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); pass \
@@ -136,7 +136,7 @@ impl<'a> Canary<'a> {
             INTAKE_QUEUE.to_owned(),
         ];
         elsewhere.retain(|name| name != walked && name.len() <= 255);
-        let before = sight(client, &queues, &elsewhere).await?;
+        let before = view(client, &queues, &elsewhere).await?;
         Ok(Self {
             queues,
             waiting_queues,
@@ -147,7 +147,7 @@ impl<'a> Canary<'a> {
     }
 
     /// Waits for the fate of the messages that `ordered` has sent, for as long as `patience`.
-    pub(super) async fn fate(
+    pub(super) async fn result(
         &self,
         client: &Client,
         parked: &Parked,
@@ -186,11 +186,11 @@ impl<'a> Canary<'a> {
         add(&mut queues, Ok(family(client, &self.queues[0]).await?));
         let names = self.waiting_queues.names(&self.queues[0]).await;
         let unseen = add(&mut queues, names);
-        let now = sight(client, &queues, &self.elsewhere).await?;
+        let now = view(client, &queues, &self.elsewhere).await?;
         Ok(
             match (self.judge(&now), unseen.or_else(|| self.unseen.clone())) {
                 (CanaryResult::Live, Some(why)) => CanaryResult::Unknown(why),
-                (fate, _) => fate,
+                (result, _) => result,
             },
         )
     }
@@ -312,7 +312,7 @@ pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>,
     Ok(all)
 }
 
-async fn sight(client: &Client, queues: &[String], elsewhere: &[String]) -> Result<CanaryView, CliError> {
+async fn view(client: &Client, queues: &[String], elsewhere: &[String]) -> Result<CanaryView, CliError> {
     let depths = client.depths(queues).await?;
     let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
     let waiting = depths.iter().skip(1).flatten().map(|depth| depth.0);
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn only_what_neither_waits_nor_is_ready_lives() {
-        let sight = |ready, waiting, consumers, elsewhere: [Option<OtherPlaces>; 2]| CanaryView {
+        let view = |ready, waiting, consumers, elsewhere: [Option<OtherPlaces>; 2]| CanaryView {
             ready,
             waiting,
             consumers,
@@ -368,27 +368,27 @@ mod tests {
             canary.judge(&now)
         };
         let nowhere = [there(0, 0), there(0, 0)];
-        let none = || sight(0, 0, 0, nowhere);
-        assert_eq!(judge(none(), sight(0, 0, 1, nowhere)), CanaryResult::Live);
-        let busy = || sight(9, 7, 1, [there(3, 0), there(9, 0)]);
+        let none = || view(0, 0, 0, nowhere);
+        assert_eq!(judge(none(), view(0, 0, 1, nowhere)), CanaryResult::Live);
+        let busy = || view(9, 7, 1, [there(3, 0), there(9, 0)]);
         assert_eq!(judge(busy(), busy()), CanaryResult::Live);
-        let after = sight(9, 7, 1, [there(2, 0), there(50, 1)]);
+        let after = view(9, 7, 1, [there(2, 0), there(50, 1)]);
         assert_eq!(judge(busy(), after), CanaryResult::Live, "a service takes those");
-        let unseen = sight(9, 7, 1, [there(3, 0), None]);
+        let unseen = view(9, 7, 1, [there(3, 0), None]);
         assert_eq!(judge(unseen.clone(), busy()), CanaryResult::Live);
         assert_eq!(judge(busy(), unseen), CanaryResult::Live);
         // The last consumer took them along when it ended, and has acknowledged them.
         assert_eq!(judge(none(), none()), CanaryResult::Live);
         for now in [
-            sight(5, 0, 0, nowhere),
-            sight(0, 1, 1, nowhere),
-            sight(1, 0, 1, nowhere),
-            sight(0, 0, 1, [there(0, 0), there(1, 0)]),
+            view(5, 0, 0, nowhere),
+            view(0, 1, 1, nowhere),
+            view(1, 0, 1, nowhere),
+            view(0, 0, 1, [there(0, 0), there(1, 0)]),
         ] {
-            let fate = judge(none(), now.clone());
-            assert!(matches!(fate, CanaryResult::Waiting(_)), "{now:?}");
+            let result = judge(none(), now.clone());
+            assert!(matches!(result, CanaryResult::Waiting(_)), "{now:?}");
         }
-        let parked = judge(none(), sight(0, 0, 1, [there(1, 0), there(0, 0)]));
+        let parked = judge(none(), view(0, 0, 1, [there(1, 0), there(0, 0)]));
         assert!(matches!(parked, CanaryResult::ParkedElsewhere(_)), "{parked:?}");
     }
 }

@@ -32,17 +32,17 @@ Examples:
 JSON: rewritten, kept (messages that no whole copy can be made of), remaining.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);
     let mut audit = Audit::open(
         Some(&options.log),
-        (&client, &stop),
+        (&client, &shutdown),
         "compact",
         &options.queue,
     )
     .await?;
-    let Some(browse) = stop.unless_cut(parked.browse()).await else {
+    let Some(browse) = shutdown.unless_cut(parked.browse()).await else {
         return Ok(Exit::Interrupted);
     };
     let mut browse = browse?;
@@ -53,14 +53,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let progress = output.progress(Some(total.into()), "rewritten");
     let rewriting = browse.rewrite(|done| {
         progress.set_position(done);
-        !stop.is_set()
+        !shutdown.is_set()
     });
-    let Some(rewritten) = stop.unless_cut(rewriting).await else {
+    let Some(rewritten) = shutdown.unless_cut(rewriting).await else {
         return Ok(Exit::Interrupted); // an alarm: what is under way would be done twice
     };
     progress.finish_and_clear();
     let taken = OtherConsumers::of(&browse);
-    let closed = stop.unless_cut(browse.close()).await;
+    let closed = shutdown.unless_cut(browse.close()).await;
     let rewritten = rewritten.map_err(|error| other_consumers::refused(error, &parked.name()));
     let mut written = Ok(());
     // Whatever becomes of the end: this was done.
@@ -91,7 +91,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     } else {
         format!("; {kept} could not be, and still hold the log: replay, export or drop them")
     };
-    let stopped = if stop.is_set() {
+    let stopped = if shutdown.is_set() {
         format!("; stopped, {remaining} remain as they are")
     } else {
         String::new()
@@ -105,7 +105,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         "{rewritten} of {total} messages in {} rewritten{not_all}{stopped}",
         terminal_escape::line(&name)
     ));
-    if stop.is_set() {
+    if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
     if taken.hold() {
@@ -122,9 +122,9 @@ fn ended(
 ) -> Result<(u64, u64), CliError> {
     match (rewritten, closed) {
         (Ok(counts), Ok(())) => Ok(counts),
-        (Ok((rewritten, _)), Err(fault)) => Err(fault.after(&state(rewritten, total))),
-        (Err(fault), Ok(())) => Err(fault),
-        (Err(fault), Err(later)) => Err(fault.then(later)),
+        (Ok((rewritten, _)), Err(cli_error)) => Err(cli_error.after(&state(rewritten, total))),
+        (Err(cli_error), Ok(())) => Err(cli_error),
+        (Err(cli_error), Err(later)) => Err(cli_error.then(later)),
     }
 }
 
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn an_end_that_fails_says_what_was_done_and_where_the_messages_are() {
         let lost = || Err(CliError::failed("the connection was lost"));
-        let fault = ended(Ok((7, 1)), lost(), 9).unwrap_err();
-        let said = fault.sentence();
+        let cli_error = ended(Ok((7, 1)), lost(), 9).unwrap_err();
+        let said = cli_error.sentence();
         for part in [
             "the connection was lost; 7 of 9 messages were rewritten",
             "still parked",
@@ -151,10 +151,10 @@ mod tests {
         ] {
             assert!(said.contains(part), "{said}");
         }
-        assert_eq!(fault.exit(), Exit::Failed);
+        assert_eq!(cli_error.exit(), Exit::Failed);
         // Where the rewriting failed, the end is told of as well.
-        let fault = ended(Err(CliError::refused("no")), lost(), 9).unwrap_err();
-        assert_eq!(fault.sentence(), "no; the connection was lost");
+        let cli_error = ended(Err(CliError::refused("no")), lost(), 9).unwrap_err();
+        assert_eq!(cli_error.sentence(), "no; the connection was lost");
         assert_eq!(ended(Ok((7, 1)), Ok(()), 9).unwrap(), (7, 1));
     }
 }

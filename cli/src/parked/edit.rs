@@ -30,16 +30,16 @@ pub(super) struct SavedFile(tempfile::NamedTempFile);
 
 impl SavedFile {
     /// Keeps it, because the message has not gone.
-    pub(super) fn keep(self, fault: CliError) -> CliError {
+    pub(super) fn keep(self, cli_error: CliError) -> CliError {
         match self.0.keep() {
             Ok((_, path)) => {
                 let path = path.to_string_lossy();
-                fault.after(&format!(
+                cli_error.after(&format!(
                     "what you edited is in {}",
                     terminal_escape::line(&path)
                 ))
             }
-            Err(_) => fault,
+            Err(_) => cli_error,
         }
     }
 }
@@ -102,10 +102,10 @@ impl Editor {
                 Err(why) => why,
             };
             if !again(&name, &why).await? {
-                let fault = CliError::usage(format!(
+                let cli_error = CliError::usage(format!(
                     "what was edited of {name} is no message: {why}; nothing was changed"
                 ));
-                return Err(SavedFile(file).keep(fault));
+                return Err(SavedFile(file).keep(cli_error));
             }
         }
     }

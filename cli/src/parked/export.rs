@@ -50,7 +50,7 @@ pub(crate) struct Options {
     reason: Option<String>,
 
     #[command(flatten)]
-    criteria: FilterArgs,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
     reading: DecodeArgs,
@@ -84,20 +84,20 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let words = SelectionArgs::every(
         options.fingerprint.clone(),
         options.reason.clone(),
-        options.criteria.clone(),
+        options.filter_args.clone(),
         options.reading.clone(),
     );
     let mut selection = words.read()?;
     if options.remove {
         selection.refuse_guesses()?;
     }
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = target::parked(&client, &options.queue, options.dlq);
     // What is taken out is as gone for others as what is dropped.
     let notes = if options.remove && !selection.wants_a_fingerprint() {
         let work = target::family(&options.queue, options.dlq);
-        Notes::unless_cut(&stop, &client, work, OnHiddenHold::Refuses).await?
+        Notes::unless_cut(&shutdown, &client, work, OnHiddenHold::Refuses).await?
     } else {
         Some(Notes::default())
     };
@@ -105,8 +105,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Interrupted);
     };
     let log = options.remove.then_some(&options.log);
-    let audit = Audit::open(log, (&client, &stop), "export", &options.queue).await?;
-    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, stop).await? else {
+    let audit = Audit::open(log, (&client, &shutdown), "export", &options.queue).await?;
+    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, shutdown).await? else {
         return Ok(Exit::Interrupted);
     };
     let mut export = Export {
@@ -131,7 +131,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let done = walk.close_after(done).await;
     client.close().await;
     let summary = export.summary();
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     let name = parked.name();
     if export.exported == 0
         && export.spared == 0

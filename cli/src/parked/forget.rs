@@ -53,7 +53,7 @@ pub(crate) struct Options {
     fingerprint: Option<String>,
 
     #[command(flatten)]
-    criteria: FilterArgs,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
     reading: DecodeArgs,
@@ -119,12 +119,12 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             "--delay names a waiting queue of a work queue, and with --dlq the dead-letter queue alone is looked through: pass --delay with the name of the work queue, without --dlq",
         ));
     }
-    if work.is_some() && options.criteria.goes_by_parking() {
+    if work.is_some() && options.filter_args.goes_by_parking() {
         return Err(CliError::usage(
             "--since goes by when a message was parked, and what waits was not: pass --where with something of the message itself",
         ));
     }
-    let alike = options.fingerprint.is_some() || !options.criteria.is_empty();
+    let alike = options.fingerprint.is_some() || !options.filter_args.is_empty();
     if alike && !options.ids.is_empty() {
         return Err(CliError::usage(
             "--id names messages one by one: say either that, or what they have in common",
@@ -134,7 +134,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         SelectionArgs::every(
             options.fingerprint.clone(),
             None,
-            options.criteria.clone(),
+            options.filter_args.clone(),
             options.reading.clone(),
         )
     } else {
@@ -150,14 +150,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         Ok(waiting_queue(work.unwrap_or_default(), delay))
     });
     let own = own.collect::<Result<Vec<_>, CliError>>()?;
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let notes = if alike && !selection.wants_a_fingerprint() {
         let unseen = match options.dry_run {
             true => OnHiddenHold::IsTold,
             false => OnHiddenHold::Refuses,
         };
-        Notes::unless_cut(&stop, &client, work, unseen).await?
+        Notes::unless_cut(&shutdown, &client, work, unseen).await?
     } else {
         Some(Notes::default())
     };
@@ -179,7 +179,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         notes,
         audit: None,
         output,
-        listener: LinePrinter::default(),
+        printer: LinePrinter::default(),
         found: false,
         forgotten: (0, 0),
         agreed: 0,
@@ -206,7 +206,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         if depth.is_none() {
             continue; // nothing was ever parked, or dropped
         }
-        match SortedWalk::open(parked, true, stop.clone()).await? {
+        match SortedWalk::open(parked, true, shutdown.clone()).await? {
             Some(walk) => walks.push(walk),
             None => return Ok(Exit::Interrupted),
         }
@@ -216,10 +216,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if queues.is_empty() {
         queues.push(parked.name());
     }
-    let done = forget.all(&options, walks, &mut selection, &stop).await;
+    let done = forget.all(&options, walks, &mut selection, &shutdown).await;
     client.close().await;
     let (found, (from_parking, from_waiting)) = (forget.found, forget.forgotten);
-    let (agreed, listener) = (forget.agreed, forget.listener);
+    let (agreed, printer) = (forget.agreed, forget.printer);
     let would = if options.dry_run { "would be " } else { "" };
     let count = from_parking + from_waiting;
     let summary = format!(
@@ -241,14 +241,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         if waiting_queues.is_empty() { "" } else { ": " },
         names(&waiting_queues)
     );
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     selection.tell(output);
     output.note(&looked);
-    if stop.is_set() {
+    if shutdown.is_set() {
         output.note(&summary);
         return Ok(Exit::Interrupted);
     }
-    listener.end(("forgotten", count), options.dry_run, &summary, output)?;
+    printer.end(("forgotten", count), options.dry_run, &summary, output)?;
     if from_waiting < agreed {
         return Err(CliError::not_found(format!(
             "{} messages that waited when you were asked have come back to their queue since: run this again; {summary}",
@@ -279,7 +279,7 @@ struct Forget<'a> {
     notes: Notes,
     audit: Option<Audit>,
     output: &'a Output,
-    listener: LinePrinter,
+    printer: LinePrinter,
     /// Any was chosen, whatever became of it.
     found: bool,
     /// From the parking queue, and from waiting queues.
@@ -294,7 +294,7 @@ impl Forget<'_> {
         options: &Options,
         mut walks: Vec<SortedWalk>,
         selection: &mut Selection,
-        stop: &Shutdown,
+        shutdown: &Shutdown,
     ) -> Result<(), CliError> {
         let work = async {
             let mut chosen = Vec::new();
@@ -311,7 +311,7 @@ impl Forget<'_> {
             let marks = if asks || options.dry_run || self.notes.hold_any() {
                 // A look for the question, or for what is on hold, and one for the deed.
                 let most = if options.dry_run { MOST } else { MOST - 1 };
-                let (waiting, marks) = self.waiting(selection, None, most, stop).await?;
+                let (waiting, marks) = self.waiting(selection, None, most, shutdown).await?;
                 let count = chosen.len() + waiting;
                 if options.dry_run {
                     self.forgotten = (chosen.len() as u64, waiting as u64);
@@ -321,7 +321,7 @@ impl Forget<'_> {
                     return Ok(());
                 }
                 if asks {
-                    if count == 0 || !agreed(&options.queue, chosen.len(), waiting, stop).await? {
+                    if count == 0 || !agreed(&options.queue, chosen.len(), waiting, shutdown).await? {
                         return Ok(());
                     }
                     self.agreed = waiting as u64;
@@ -331,11 +331,11 @@ impl Forget<'_> {
                 None
             };
             let log = Some(&options.log);
-            self.audit = Audit::open(log, (self.client, stop), "forget", &options.queue).await?;
+            self.audit = Audit::open(log, (self.client, shutdown), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
-            self.waiting(selection, Some(marks), MOST, stop).await?;
+            self.waiting(selection, Some(marks), MOST, shutdown).await?;
             for (number, record, line) in chosen {
-                if stop.is_set() {
+                if shutdown.is_set() {
                     break;
                 }
                 let walk = &mut walks[number];
@@ -390,11 +390,11 @@ impl Forget<'_> {
         selection: &mut Selection,
         mut erase: Option<Option<Marks>>,
         most: u32,
-        stop: &Shutdown,
+        shutdown: &Shutdown,
     ) -> Result<(usize, Marks), CliError> {
         let (mut count, mut marks) = (0, Marks::new());
         for waiting_queue in self.waiting_queues {
-            if stop.is_set() {
+            if shutdown.is_set() {
                 break;
             }
             let Some(mut walk) = self.parked.erase_walk(waiting_queue, most).await? else {
@@ -405,7 +405,7 @@ impl Forget<'_> {
                 return Err(held_in(waiting_queue));
             }
             let work = async {
-                while !stop.is_set()
+                while !shutdown.is_set()
                     && let Some(record) = walk.next().await?
                 {
                     if !selection.takes(usize::MAX, &record, waiting_queue) {
@@ -442,7 +442,7 @@ impl Forget<'_> {
             let closed = walk.close().await;
             done?;
             closed?;
-            if others > 0 && !stop.is_set() {
+            if others > 0 && !shutdown.is_set() {
                 return Err(held_in(waiting_queue));
             }
         }
@@ -476,7 +476,7 @@ impl Forget<'_> {
     fn print(&mut self, line: Option<Value>, done: bool) {
         let Some(mut line) = line else { return };
         line["forgotten"] = json!(done);
-        self.listener.hears(|| self.output.json_line(&line));
+        self.printer.hears(|| self.output.json_line(&line));
     }
 }
 
@@ -508,15 +508,15 @@ fn take_one(marks: &mut Marks, mark: &str) -> bool {
     left.map(|left| *left -= 1).is_some()
 }
 
-async fn agreed(queue: &str, parked: usize, waiting: usize, stop: &Shutdown) -> Result<bool, CliError> {
+async fn agreed(queue: &str, parked: usize, waiting: usize, shutdown: &Shutdown) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
         messages((parked + waiting) as u64),
         terminal_escape::line(queue)
     );
-    let mut stop = stop.clone();
+    let mut shutdown = shutdown.clone();
     tokio::select! {
         agreed = prompt::agrees(&question) => agreed,
-        () = stop.wait() => Ok(false),
+        () = shutdown.wait() => Ok(false),
     }
 }

@@ -118,14 +118,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         }
         return Ok(Exit::Ok);
     }
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let found = Instant::now();
     all_exist(&client, &counts).await?;
     let of: Vec<_> = counts.keys().map(|home| home.queue.as_str()).collect();
     let audit = Audit::open(
         Some(&options.log),
-        (&client, &stop),
+        (&client, &shutdown),
         "import",
         &of.join(", "),
     )
@@ -142,7 +142,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         is_cut: false,
     };
     let progress = output.progress(Some(total), "imported");
-    let done = import.all(&mut source, &stop, &progress).await;
+    let done = import.all(&mut source, &shutdown, &progress).await;
     progress.finish_and_clear();
     let (imported, last, refused) = (import.imported, import.last, import.refused);
     let not_all = match refused.is_empty() {
@@ -175,8 +175,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     client.close().await;
     let summary = format!("{count}{not_all}");
     let go_on = format!("{summary}; {from_line}");
-    done.map_err(|fault| fault.on_the_way().after(&go_on))?;
-    if stop.is_set() && !is_whole {
+    done.map_err(|cli_error| cli_error.on_the_way().after(&go_on))?;
+    if shutdown.is_set() && !is_whole {
         output.note(&go_on);
         return Ok(Exit::Interrupted);
     }
@@ -201,8 +201,8 @@ fn lines(numbers: &[u64]) -> String {
 }
 
 /// Of a file that is bad before anything has begun.
-fn nothing(fault: CliError) -> CliError {
-    fault.after("nothing was imported")
+fn nothing(cli_error: CliError) -> CliError {
+    cli_error.after("nothing was imported")
 }
 
 fn home_of(options: &Options, line: &ExportLine) -> ImportTarget {
@@ -268,7 +268,7 @@ impl Import<'_> {
     async fn all(
         &mut self,
         source: &mut ExportReader,
-        stop: &Shutdown,
+        shutdown: &Shutdown,
         progress: &indicatif::ProgressBar,
     ) -> Result<(), CliError> {
         let (mut wave, mut bytes) = (Vec::new(), 0);
@@ -283,9 +283,9 @@ impl Import<'_> {
             };
             if is_end || other || wave.len() >= WAVE || bytes >= WAVE_BYTES {
                 bytes = 0;
-                self.publish(std::mem::take(&mut wave), stop).await?;
+                self.publish(std::mem::take(&mut wave), shutdown).await?;
                 progress.set_position(self.imported);
-                if is_end || stop.is_set() {
+                if is_end || shutdown.is_set() {
                     return Ok(());
                 }
             }
@@ -294,7 +294,7 @@ impl Import<'_> {
         }
     }
 
-    async fn publish(&mut self, wave: Vec<(u64, ExportLine)>, stop: &Shutdown) -> Result<(), CliError> {
+    async fn publish(&mut self, wave: Vec<(u64, ExportLine)>, shutdown: &Shutdown) -> Result<(), CliError> {
         let Some((_, first)) = wave.first() else {
             return Ok(());
         };
@@ -311,11 +311,11 @@ impl Import<'_> {
             })
             .collect();
         let parked = home.parked(self.client);
-        let Some(answers) = stop.unless_cut(parked.restore(messages)).await else {
+        let Some(answers) = shutdown.unless_cut(parked.restore(messages)).await else {
             self.is_cut = true;
             return Ok(());
         };
-        let (mut audited, mut failed, mut fault) = (Vec::new(), Vec::new(), None);
+        let (mut audited, mut failed, mut cli_error) = (Vec::new(), Vec::new(), None);
         for ((number, mark, id), answer) in lines.into_iter().zip(answers) {
             match answer {
                 Ok(()) => {
@@ -341,7 +341,7 @@ impl Import<'_> {
                     } else {
                         // Behind the last that was imported it is left to --from-line.
                         failed.push(number);
-                        fault.get_or_insert_with(why);
+                        cli_error.get_or_insert_with(why);
                     }
                 }
             }
@@ -350,7 +350,7 @@ impl Import<'_> {
             let done = "what it does not name may be imported";
             audit.append(&audited, done).await?;
         }
-        fault.map_or(Ok(()), Err)
+        cli_error.map_or(Ok(()), Err)
     }
 }
 

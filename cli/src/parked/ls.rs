@@ -67,7 +67,7 @@ pub(crate) struct Options {
     reason: Option<String>,
 
     #[command(flatten)]
-    criteria: FilterArgs,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
     reading: DecodeArgs,
@@ -109,7 +109,7 @@ impl Options {
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let decoding = Arc::new(options.reading.open()?);
-    let mut filter = options.criteria.read(&options.reading, decoding)?;
+    let mut filter = options.filter_args.read(&options.reading, decoding)?;
     filter.of_kind(
         options
             .fingerprint
@@ -122,15 +122,15 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             .map(selection::reason)
             .transpose()?,
     );
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     if let Some(queue) = options.queue.clone() {
         if options.management.is_said() {
-            let desk = options.management.open(global)?;
-            doctor::warn_of_lost_parking(&queue, &desk).await;
+            let management_client = options.management.open(global)?;
+            doctor::warn_of_lost_parking(&queue, &management_client).await;
         }
         let client = global.connect().await?;
         let parked = target::parked(&client, &queue, options.dlq);
-        let listed = one(&options, &mut filter, (&client, &parked), stop, output).await;
+        let listed = one(&options, &mut filter, (&client, &parked), shutdown, output).await;
         client.close().await;
         filter.tell(output);
         return Ok(listed?.0);
@@ -140,7 +140,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let (mut exit, mut all) = (Exit::Ok, 0);
     let mut failed = None;
     for name in &names {
-        if stop.is_set() {
+        if shutdown.is_set() {
             exit = Exit::Interrupted;
             break;
         }
@@ -149,25 +149,25 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             &options,
             &mut filter,
             (&client, &parked),
-            stop.clone(),
+            shutdown.clone(),
             output,
         )
         .await
         {
             Ok((Exit::Ok, seen)) => all += seen,
             Ok((other, seen)) => (exit, all) = (other, all + seen),
-            Err(fault) if fault.is_closed_pipe() => return Err(fault),
+            Err(cli_error) if cli_error.is_closed_pipe() => return Err(cli_error),
             // It has gone meanwhile, or may not be read; the others can be.
-            Err(fault) => {
-                output.note(fault.sentence());
-                failed.get_or_insert(fault);
+            Err(cli_error) => {
+                output.note(cli_error.sentence());
+                failed.get_or_insert(cli_error);
             }
         }
     }
     client.close().await;
     filter.tell(output);
-    if let Some(fault) = failed {
-        return Err(fault);
+    if let Some(cli_error) = failed {
+        return Err(cli_error);
     }
     if exit == Exit::Ok {
         let count = names.len();
@@ -189,21 +189,21 @@ async fn one(
     options: &Options,
     filter: &mut Filter,
     (client, parked): (&Client, &Parked),
-    stop: Shutdown,
+    shutdown: Shutdown,
     output: &Output,
 ) -> Result<(Exit, usize), CliError> {
     let is_dlq = options.dlq || options.all_queues;
-    let Some(mut walk) = SortedWalk::open(parked, is_dlq, stop.clone()).await? else {
+    let Some(mut walk) = SortedWalk::open(parked, is_dlq, shutdown.clone()).await? else {
         return Ok((Exit::Interrupted, 0));
     };
     let total = walk.browse.remaining();
     if total > 0 || !options.all_queues {
         warn_of(&walk);
     }
-    let listed = match notes_of(options, client, &stop).await {
+    let listed = match notes_of(options, client, &shutdown).await {
         Ok(Some(notes)) => list(options, (filter, &notes), &mut walk, output).await,
         Ok(None) => Ok(0),
-        Err(fault) => Err(fault),
+        Err(cli_error) => Err(cli_error),
     };
     let (others, stopped, seen) = (OtherConsumers::of(&walk.browse), walk.is_stopped(), walk.place);
     let listed = walk.close_after(listed).await?;
@@ -241,11 +241,11 @@ async fn one(
 }
 
 /// What operators wrote about the groups, of one queue that is listed by group.
-async fn notes_of(options: &Options, client: &Client, stop: &Shutdown) -> Result<Option<Notes>, CliError> {
+async fn notes_of(options: &Options, client: &Client, shutdown: &Shutdown) -> Result<Option<Notes>, CliError> {
     match &options.queue {
         Some(queue) if options.group => {
             let work = target::family(queue, options.dlq);
-            Notes::unless_cut(stop, client, work, OnHiddenHold::IsTold).await
+            Notes::unless_cut(shutdown, client, work, OnHiddenHold::IsTold).await
         }
         _ => Ok(Some(Notes::default())),
     }
@@ -292,14 +292,14 @@ async fn list(
         } else {
             if listing.rows.len() == PAGE {
                 // How many they are is not known yet.
-                let title = (options.all_queues && listing.sheet.is_none()).then_some(&name);
+                let title = (options.all_queues && listing.paged_table.is_none()).then_some(&name);
                 progress.suspend(|| listing.print(title, output))?;
             }
             listing.rows.push(row(place, &record, output));
         }
     }
     progress.finish_and_clear();
-    let is_titled = listing.sheet.is_some();
+    let is_titled = listing.paged_table.is_some();
     let title = format!("{name}  {listed}");
     let title =
         (listed > 0 && options.all_queues && !output.is_json() && !is_titled).then_some(&title);
@@ -326,7 +326,7 @@ const PAGE: usize = 1_000;
 struct Listing {
     rows: Vec<Vec<TableCell>>,
     /// What was printed so far, and whether that says where messages came from.
-    sheet: Option<(PagedTable, bool)>,
+    paged_table: Option<(PagedTable, bool)>,
 }
 
 impl Listing {
@@ -338,14 +338,14 @@ impl Listing {
         if rows.is_empty() {
             return Ok(());
         }
-        let elsewhere = are_from_elsewhere(&rows) || self.sheet.as_ref().is_some_and(|(_, is)| *is);
+        let elsewhere = are_from_elsewhere(&rows) || self.paged_table.as_ref().is_some_and(|(_, is)| *is);
         // Another column is another table.
-        let sheet = self.sheet.take().filter(|(_, is)| *is == elsewhere);
-        let (mut sheet, _) =
-            sheet.unwrap_or_else(|| (PagedTable::new(&columns(elsewhere, output)), elsewhere));
+        let paged_table = self.paged_table.take().filter(|(_, is)| *is == elsewhere);
+        let (mut paged_table, _) =
+            paged_table.unwrap_or_else(|| (PagedTable::new(&columns(elsewhere, output)), elsewhere));
         leave_out(&mut rows, elsewhere, output);
-        output.page(&mut sheet, rows)?;
-        self.sheet = Some((sheet, elsewhere));
+        output.page(&mut paged_table, rows)?;
+        self.paged_table = Some((paged_table, elsewhere));
         Ok(())
     }
 }
@@ -355,7 +355,7 @@ const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
 pub(super) fn print(rows: Vec<Vec<TableCell>>, output: &Output) -> Result<(), CliError> {
-    let mut listing = Listing { rows, sheet: None };
+    let mut listing = Listing { rows, paged_table: None };
     listing.print(None, output)
 }
 

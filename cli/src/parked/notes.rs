@@ -80,17 +80,17 @@ impl Notes {
 
     /// Like [`of`](Self::of); none when we are to end and a broker with an alarm does not let the notes be read.
     pub(super) async fn unless_cut(
-        stop: &Shutdown,
+        shutdown: &Shutdown,
         client: &Client,
         queue: Option<&str>,
         unseen: OnHiddenHold,
     ) -> Result<Option<Self>, CliError> {
-        match stop.unless_cut(Self::of(client, queue)).await {
-            Some(Err(fault)) if fault.code() == REFUSED && unseen == OnHiddenHold::IsTold => {
-                tracing::warn!("{}", terminal_escape::line(fault.sentence()));
+        match shutdown.unless_cut(Self::of(client, queue)).await {
+            Some(Err(cli_error)) if cli_error.code() == REFUSED && unseen == OnHiddenHold::IsTold => {
+                tracing::warn!("{}", terminal_escape::line(cli_error.sentence()));
                 Ok(Some(Self::default()))
             }
-            Some(Err(fault)) if fault.code() == REFUSED => Err(fault
+            Some(Err(cli_error)) if cli_error.code() == REFUSED => Err(cli_error
                 .after("nothing was done: give the user that permission, or name what is meant by id or --fingerprint")),
             notes => notes.transpose(),
         }
@@ -118,9 +118,9 @@ impl Notes {
         sleep(SAFE_AGE).await;
         for _ in 0..TRIES {
             let mut browse = parked.browse().await?;
-            let swept = sweep(&mut browse, note, known).await;
+            let result = sweep(&mut browse, note, known).await;
             browse.close().await?;
-            match swept? {
+            match result? {
                 Some(NoteResult::Replaced) => return Ok(()),
                 Some(NoteResult::TakenBack) => {
                     return Err(CliError::failed(
@@ -243,10 +243,10 @@ const REFUSED: &str = ErrorKind::AccessRefused.code();
 /// Says what is not known where a user may not look.
 fn unseen(error: retryrmq::Error) -> CliError {
     let is_refused = error.kind() == ErrorKind::AccessRefused;
-    let fault = CliError::from(error);
+    let cli_error = CliError::from(error);
     match is_refused {
-        true => fault.after("so it is not known what is on hold"),
-        false => fault,
+        true => cli_error.after("so it is not known what is on hold"),
+        false => cli_error,
     }
 }
 

@@ -104,11 +104,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wave_waits_for_what_went_before_it() {
-        let mut pace = RateLimiter::of(Some("50/s".parse().unwrap()));
-        assert_eq!(pace.wave(), 5);
+        let mut rate_limiter = RateLimiter::of(Some("50/s".parse().unwrap()));
+        assert_eq!(rate_limiter.wave(), 5);
         let start = Instant::now();
         for _ in 0..10 {
-            pace.wait(5).await;
+            rate_limiter.wait(5).await;
         }
         assert_eq!(start.elapsed(), Duration::from_millis(900));
         let mut free = RateLimiter::of(None);

@@ -55,14 +55,14 @@ are not the oldest where they were looked at before; it says so.",
 )]
 pub(crate) struct Replay {
     #[command(flatten)]
-    choice: Selected,
+    selected: Selected,
 
     /// Send them to this queue, wherever they came from
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
 
     #[command(flatten)]
-    manner: ReplayArgs,
+    args: ReplayArgs,
 }
 
 /// Drop parked messages
@@ -89,7 +89,7 @@ bodies whose format or protobuf type is a guess (--proto, --type). --limit takes
 )]
 pub(crate) struct Drop {
     #[command(flatten)]
-    choice: Selected,
+    selected: Selected,
 
     /// Do not ask for confirmation
     #[arg(long)]
@@ -121,7 +121,7 @@ queue. It leaves the queue of dropped messages after that is confirmed.",
 )]
 pub(crate) struct Restore {
     #[command(flatten)]
-    choice: Selected,
+    selected: Selected,
 }
 
 pub(super) async fn replay(
@@ -138,15 +138,15 @@ pub(super) async fn replay(
             "--to names no queue: a name has 1 to 255 bytes",
         ));
     }
-    let mut selection = options.choice.which.read()?;
-    if !options.choice.dry_run {
+    let mut selection = options.selected.which.read()?;
+    if !options.selected.dry_run {
         selection.refuse_guesses()?;
     }
-    let deed = Action::Replay(options.to);
+    let action = Action::Replay(options.to);
     act(
-        options.choice,
+        options.selected,
         selection,
-        (deed, options.manner),
+        (action, options.args),
         true,
         global,
         output,
@@ -155,19 +155,19 @@ pub(super) async fn replay(
 }
 
 pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let sure = options.yes || options.choice.dry_run;
+    let sure = options.yes || options.selected.dry_run;
     if !sure && !prompt::can_ask() {
         return Err(CliError::usage(
             "this drops messages: pass --yes, or look first with --dry-run",
         ));
     }
-    let mut selection = options.choice.which.read()?;
-    if options.yes && !options.choice.dry_run {
+    let mut selection = options.selected.which.read()?;
+    if options.yes && !options.selected.dry_run {
         selection.refuse_guesses()?;
     }
     if let Some(place) = selection
         .bare_place()
-        .filter(|_| options.yes && !options.choice.dry_run)
+        .filter(|_| options.yes && !options.selected.dry_run)
     {
         return Err(CliError::usage(format!(
             "{place} alone does not name what is dropped, because places move: write {place}=MARK, as `parked ls` shows it, or the message's id"
@@ -180,16 +180,16 @@ pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Res
         .ok_or_else(|| CliError::usage("--keep is a time such as 1d or 12h, from 1s to 365d"))?;
     // What is in the queue of dropped messages already is dropped from there for good.
     let was_dropped =
-        options.choice.dlq && target::before_the_drop(&options.choice.queue).is_some();
+        options.selected.dlq && target::before_the_drop(&options.selected.queue).is_some();
     if was_dropped && options.keep.is_some() {
         return Err(CliError::usage(
             "what is in the queue of dropped messages is dropped from there for good: leave --keep out",
         ));
     }
     let keep = (!options.for_good && !was_dropped).then_some(keep);
-    let manner = ReplayArgs::of_drop(options.keep.is_some());
-    let deed = (Action::Drop(keep), manner);
-    act(options.choice, selection, deed, sure, global, output).await
+    let args = ReplayArgs::of_drop(options.keep.is_some());
+    let action = (Action::Drop(keep), args);
+    act(options.selected, selection, action, sure, global, output).await
 }
 
 pub(super) async fn restore(
@@ -198,78 +198,78 @@ pub(super) async fn restore(
     output: &Output,
 ) -> Result<Exit, CliError> {
     // Whoever looked at that queue with --dlq names it, which does not say from which queue its messages were dropped.
-    if let Some(work) = target::before_the_drop(&options.choice.queue) {
+    if let Some(work) = target::before_the_drop(&options.selected.queue) {
         let work = terminal_escape::line(work);
         return Err(CliError::usage(format!(
             "name the queue and not that of its dropped messages: `parked restore {work}`, or `parked restore {work} --dlq` if they were dropped from the dead-letter queue {work}"
         )));
     }
-    let selection = options.choice.which.read()?;
-    let deed = (Action::Restore, ReplayArgs::default());
-    act(options.choice, selection, deed, true, global, output).await
+    let selection = options.selected.which.read()?;
+    let action = (Action::Restore, ReplayArgs::default());
+    act(options.selected, selection, action, true, global, output).await
 }
 
 async fn act(
-    choice: Selected,
+    selected: Selected,
     selection: Selection,
-    (deed, manner): (Action, ReplayArgs),
+    (action, args): (Action, ReplayArgs),
     sure: bool,
     global: &Global,
     output: &Output,
 ) -> Result<Exit, CliError> {
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let parked = match deed {
-        Action::Restore => target::parked(&client, &choice.queue, choice.dlq).dropped(),
-        _ => target::parked(&client, &choice.queue, choice.dlq),
+    let parked = match action {
+        Action::Restore => target::parked(&client, &selected.queue, selected.dlq).dropped(),
+        _ => target::parked(&client, &selected.queue, selected.dlq),
     };
     // What somebody dropped is not on hold any more.
-    let is_restore = matches!(deed, Action::Restore);
+    let is_restore = matches!(action, Action::Restore);
     let notes = if is_restore || selection.is_named() || selection.wants_a_fingerprint() {
         Some(Notes::default())
     } else {
-        let work = target::family(&choice.queue, choice.dlq);
-        let unseen = match deed {
-            Action::Drop(_) if !choice.dry_run => OnHiddenHold::Refuses,
+        let work = target::family(&selected.queue, selected.dlq);
+        let unseen = match action {
+            Action::Drop(_) if !selected.dry_run => OnHiddenHold::Refuses,
             _ => OnHiddenHold::IsTold,
         };
-        Notes::unless_cut(&stop, &client, work, unseen).await?
+        Notes::unless_cut(&shutdown, &client, work, unseen).await?
     };
     let Some(notes) = notes else {
         return Ok(Exit::Interrupted);
     };
-    let mut doing = Apply::prepare(
+    let mut apply = Apply::prepare(
         (&client, &parked),
-        &stop,
-        &choice,
-        &deed,
-        &manner,
+        &shutdown,
+        &selected,
+        &action,
+        &args,
         (global, output),
     )
     .await?;
-    let Some(ordered) = SortedWalk::open(&parked, choice.dlq || is_restore, stop).await? else {
+    let Some(ordered) = SortedWalk::open(&parked, selected.dlq || is_restore, shutdown).await? else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
     let mut walk = Walk {
         // Every message that a name may mean has to be seen before one is gone for good.
-        thorough: match deed {
+        thorough: match action {
             Action::Drop(_) => selection.is_named() || selection.has_part_of_a_fingerprint(),
             Action::Replay(_) | Action::Restore => selection.bare_place().is_some(),
         },
         ordered,
         selection,
-        left: choice.limit.unwrap_or(u64::MAX),
+        left: selected.limit.unwrap_or(u64::MAX),
         notes,
         spared: 0,
         found: false,
     };
-    let done = if let Err(fault) = oldest_are_known(&mut walk, &choice, &deed).await {
-        Err(fault)
+    let done = if let Err(cli_error) = oldest_are_known(&mut walk, &selected, &action).await {
+        Err(cli_error)
     } else if walk.thorough || !sure {
-        all_at_once(&mut walk, &choice, &deed, sure, &mut doing, output).await
+        all_at_once(&mut walk, &selected, &action, sure, &mut apply, output).await
     } else {
-        on_the_way(&mut walk, &mut doing, output).await
+        on_the_way(&mut walk, &mut apply, output).await
     };
     let Walk {
         ordered,
@@ -281,28 +281,28 @@ async fn act(
     } = walk;
     let (others, stopped) = (OtherConsumers::of(&ordered.browse), ordered.is_stopped());
     let done = ordered.close_after(done).await;
-    let tally = std::mem::take(&mut doing.tally);
+    let totals = std::mem::take(&mut apply.totals);
     client.close().await;
-    let mut summary = summary(&tally, &choice, &deed, doing.kept_in());
+    let mut summary = summary(&totals, &selected, &action, apply.kept_in());
     if spared > 0 {
         summary.push_str(&format!(
             "; {spared} on hold were left alone (`parked ls --group` says why; name them to act on them)"
         ));
     }
     if stopped {
-        let left = u64::from(total).saturating_sub(tally.count);
+        let left = u64::from(total).saturating_sub(totals.count);
         summary.push_str(&format!(
             "; stopped, {left} remain in {}",
             terminal_escape::line(&name)
         ));
     }
-    done.map_err(|fault| fault.after(&summary))?;
+    done.map_err(|cli_error| cli_error.after(&summary))?;
     // With a limit, or when we were stopped, the rest was not looked for.
     let missing = selection.missing().filter(|_| left > 0 && !stopped);
     let unmatched = missing.is_none() && !found && !stopped && selection.is_a_filter();
     selection.tell(output);
-    if !unmatched && (missing.is_none() || tally.count > 0) {
-        tell(tally, &summary, &choice, &deed, output)?;
+    if !unmatched && (missing.is_none() || totals.count > 0) {
+        tell(totals, &summary, &selected, &action, output)?;
     }
     if stopped {
         return Ok(Exit::Interrupted);
@@ -364,13 +364,13 @@ impl Walk {
 }
 
 /// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.
-async fn oldest_are_known(walk: &mut Walk, choice: &Selected, deed: &Action) -> Result<(), CliError> {
-    let asks = choice.limit.is_some() && !walk.selection.is_named();
+async fn oldest_are_known(walk: &mut Walk, selected: &Selected, action: &Action) -> Result<(), CliError> {
+    let asks = selected.limit.is_some() && !walk.selection.is_named();
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
     }
     let parked = terminal_escape::line(walk.ordered.parking());
-    if matches!(deed, Action::Replay(_) | Action::Restore) {
+    if matches!(action, Action::Replay(_) | Action::Restore) {
         tracing::warn!(
             "--limit means the oldest first, which can be told of two thousand messages at most, and {parked} has more: it takes the first of the queue"
         );
@@ -382,21 +382,21 @@ async fn oldest_are_known(walk: &mut Walk, choice: &Selected, deed: &Action) -> 
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(walk: &mut Walk, doing: &mut Apply<'_>, output: &Output) -> Result<(), CliError> {
+async fn on_the_way(walk: &mut Walk, apply: &mut Apply<'_>, output: &Output) -> Result<(), CliError> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
-    doing.named = walk.selection.is_named();
+    apply.named = walk.selection.is_named();
     let done = async {
         loop {
             while let Some((place, record)) = walk.next().await? {
-                if doing.take(&mut walk.ordered, place, record).await? == Progress::End {
+                if apply.take(&mut walk.ordered, place, record).await? == Progress::End {
                     return Ok(());
                 }
                 progress.set_position(walk.ordered.place as u64);
             }
-            doing.flush(&mut walk.ordered).await?;
+            apply.flush(&mut walk.ordered).await?;
             // A limit is for those that go.
-            match doing.take_refused() {
+            match apply.take_refused() {
                 0 => return Ok(()),
                 refused => walk.left = walk.left.saturating_add(refused),
             }
@@ -404,26 +404,26 @@ async fn on_the_way(walk: &mut Walk, doing: &mut Apply<'_>, output: &Output) -> 
     }
     .await;
     progress.finish_and_clear();
-    doing.show();
-    done.and_then(|()| doing.fault.take().map_or(Ok(()), Err))
+    apply.show();
+    done.and_then(|()| apply.cli_error.take().map_or(Ok(()), Err))
 }
 
 /// Holds exactly the messages that are meant, and looks at all others, before anything is done; asks, if it has to.
 async fn all_at_once(
     walk: &mut Walk,
-    choice: &Selected,
-    deed: &Action,
+    selected: &Selected,
+    action: &Action,
     sure: bool,
-    doing: &mut Apply<'_>,
+    apply: &mut Apply<'_>,
     output: &Output,
 ) -> Result<(), CliError> {
     let mut chosen = Vec::new();
     // Nobody is shown a body any more, and there may be very many.
-    let lean = matches!(deed, Action::Drop(None)) && !output.is_json();
+    let lean = matches!(action, Action::Drop(None)) && !output.is_json();
     let mut bytes = 0;
     while let Some((place, record)) = walk.next().await? {
         bytes += record.message().body().len();
-        if bytes > MOST_HELD && matches!(deed, Action::Drop(Some(_))) && !choice.dry_run {
+        if bytes > MOST_HELD && matches!(action, Action::Drop(Some(_))) && !selected.dry_run {
             return Err(CliError::usage(
                 "what is meant has more than 256 MiB, too much to hold until you have answered; nothing was dropped: look with --dry-run, and pass --yes; or choose fewer messages, or pass --for-good",
             ));
@@ -438,41 +438,41 @@ async fn all_at_once(
     }
     if walk.thorough {
         let others = OtherConsumers::of(&walk.ordered.browse);
-        let for_good = matches!(deed, Action::Drop(_)) && sure && !choice.dry_run;
+        let for_good = matches!(action, Action::Drop(_)) && sure && !selected.dry_run;
         if for_good && walk.selection.may_mean_more(&chosen) && others.hold() {
             return Err(others.may_hold_more(walk.ordered.parking()));
         }
         if for_good {
             walk.selection.refuse_several_kinds(&chosen)?;
         }
-        walk.selection.refuse_two_meanings(&chosen, deed.done())?;
+        walk.selection.refuse_two_meanings(&chosen, action.done())?;
         chosen = walk.selection.settle(chosen, for_good)?;
         let most = usize::try_from(walk.left).unwrap_or(usize::MAX);
         chosen.truncate(most);
         walk.left -= chosen.len() as u64;
     }
     let is_missing = || walk.selection.missing().is_some() && walk.left > 0;
-    if !sure && (is_missing() || !agreed(walk, choice, deed, &chosen, output).await?) {
+    if !sure && (is_missing() || !agreed(walk, selected, action, &chosen, output).await?) {
         return Ok(());
     }
     let done = async {
         for (place, record) in chosen {
-            if doing.take(&mut walk.ordered, place, record).await? == Progress::End {
+            if apply.take(&mut walk.ordered, place, record).await? == Progress::End {
                 return Ok(());
             }
         }
-        doing.flush(&mut walk.ordered).await
+        apply.flush(&mut walk.ordered).await
     }
     .await;
-    doing.show();
+    apply.show();
     done
 }
 
 /// Shows what would be gone, and asks.
 async fn agreed(
     walk: &mut Walk,
-    choice: &Selected,
-    deed: &Action,
+    selected: &Selected,
+    action: &Action,
     chosen: &[(usize, Record)],
     output: &Output,
 ) -> Result<bool, CliError> {
@@ -497,8 +497,8 @@ async fn agreed(
     let question = format!(
         "Drop {} {plural} parked for {}{}{}?",
         chosen.len(),
-        terminal_escape::line(&choice.queue),
-        if matches!(deed, Action::Drop(None)) {
+        terminal_escape::line(&selected.queue),
+        if matches!(action, Action::Drop(None)) {
             " for good"
         } else {
             ""
@@ -511,26 +511,26 @@ async fn agreed(
     }
 }
 
-fn summary(tally: &Summary, choice: &Selected, deed: &Action, kept_in: Option<&str>) -> String {
-    let count = tally.count;
+fn summary(totals: &Summary, selected: &Selected, action: &Action, kept_in: Option<&str>) -> String {
+    let count = totals.count;
     let plural = if count == 1 { "message" } else { "messages" };
-    let would = if choice.dry_run { "would be " } else { "" };
+    let would = if selected.dry_run { "would be " } else { "" };
     let queue = kept_in.map(terminal_escape::line);
-    let (place, kept) = match (deed, queue) {
+    let (place, kept) = match (action, queue) {
         (Action::Restore, Some(queue)) => (format!(" to {queue}"), String::new()),
-        (_, Some(queue)) if count > 0 && !choice.dry_run => (
+        (_, Some(queue)) if count > 0 && !selected.dry_run => (
             String::new(),
             format!(
                 "; kept in {queue}: `parked restore{}` parks them again",
-                if choice.dlq { " --dlq" } else { "" }
+                if selected.dlq { " --dlq" } else { "" }
             ),
         ),
-        _ => (tally.targets(), String::new()),
+        _ => (totals.targets(), String::new()),
     };
     format!(
         "{count} {plural} {would}{}{place}{}{kept}",
-        deed.done(),
-        tally.names()
+        action.done(),
+        totals.names()
     )
 }
 
@@ -542,13 +542,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Tells what was done, also where nobody read the lines that told of each.
 fn tell(
-    tally: Summary,
+    totals: Summary,
     summary: &str,
-    choice: &Selected,
-    deed: &Action,
+    selected: &Selected,
+    action: &Action,
     output: &Output,
 ) -> Result<(), CliError> {
     output.note(summary);
-    let done = (deed.done(), tally.count);
-    tally.listener.end(done, choice.dry_run, summary, output)
+    let done = (action.done(), totals.count);
+    totals.printer.end(done, selected.dry_run, summary, output)
 }

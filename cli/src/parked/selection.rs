@@ -38,7 +38,7 @@ pub(super) struct SelectionArgs {
     all: bool,
 
     #[command(flatten)]
-    criteria: FilterArgs,
+    filter_args: FilterArgs,
 
     #[command(flatten)]
     reading: DecodeArgs,
@@ -83,14 +83,14 @@ impl SelectionArgs {
     pub(super) fn every(
         fingerprint: Option<String>,
         reason: Option<String>,
-        criteria: FilterArgs,
+        filter_args: FilterArgs,
         reading: DecodeArgs,
     ) -> Self {
         Self {
-            all: fingerprint.is_none() && reason.is_none() && criteria.is_empty(),
+            all: fingerprint.is_none() && reason.is_none() && filter_args.is_empty(),
             fingerprint,
             reason,
-            criteria,
+            filter_args,
             reading,
             ..Self::default()
         }
@@ -109,7 +109,7 @@ impl SelectionArgs {
             named,
             fingerprint: fingerprint.transpose()?,
             reason: reason.transpose()?,
-            filter: self.criteria.read(&self.reading, Arc::clone(&decoding))?,
+            filter: self.filter_args.read(&self.reading, Arc::clone(&decoding))?,
             decoding,
         };
         if !selection.filter.is_empty() && (self.all || selection.is_named()) {

@@ -63,16 +63,16 @@ message within, which is what decoded is about.";
 
 pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
     let mut selection = options.which.read()?;
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = target::parked(&client, &options.queue, options.dlq);
-    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, stop.clone()).await? else {
+    let Some(mut walk) = SortedWalk::open(&parked, options.dlq, shutdown.clone()).await? else {
         return Ok(Exit::Interrupted);
     };
     let shown = async {
         let mut shown = 0;
         let work = target::family(&options.queue, options.dlq);
-        let notes = Notes::unless_cut(&stop, &client, work, OnHiddenHold::IsTold).await?;
+        let notes = Notes::unless_cut(&shutdown, &client, work, OnHiddenHold::IsTold).await?;
         let Some(notes) = notes else {
             return Ok(shown);
         };

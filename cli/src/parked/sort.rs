@@ -23,7 +23,7 @@ pub(super) struct SortedWalk {
     /// The queue that the messages were parked in, for whoever reads them.
     parking: String,
     name: String,
-    stop: Shutdown,
+    shutdown: Shutdown,
     /// Something was still under way when we ended.
     is_cut: bool,
 }
@@ -33,9 +33,9 @@ impl SortedWalk {
     pub(super) async fn open(
         parked: &Parked,
         dlq: bool,
-        stop: Shutdown,
+        shutdown: Shutdown,
     ) -> Result<Option<Self>, CliError> {
-        let Some(browse) = stop.unless_cut(parked.browse()).await else {
+        let Some(browse) = shutdown.unless_cut(parked.browse()).await else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -44,7 +44,7 @@ impl SortedWalk {
             sorted: None,
             parking: parked.parking(),
             name: parked.name(),
-            stop,
+            shutdown,
             is_cut: false,
         }))
     }
@@ -77,13 +77,13 @@ impl SortedWalk {
 
     /// Whether somebody wants us to end.
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.is_set()
+        self.shutdown.is_set()
     }
 
     /// Sends copies of messages, which stay parked as well until they are dropped. None where we are to end and a broker with an
     /// alarm does not answer: what became of them is not known then.
     pub(super) async fn send(&mut self, messages: &[Resend]) -> Option<Vec<retryrmq::Result<()>>> {
-        let sent = self.stop.unless_cut(self.browse.send(messages)).await;
+        let sent = self.shutdown.unless_cut(self.browse.send(messages)).await;
         self.is_cut |= sent.is_none();
         sent
     }
@@ -95,14 +95,14 @@ impl SortedWalk {
         queue: &str,
     ) -> Option<Vec<retryrmq::Result<()>>> {
         let copied = self.browse.copy_to(records, queue);
-        let copied = self.stop.unless_cut(copied).await;
+        let copied = self.shutdown.unless_cut(copied).await;
         self.is_cut |= copied.is_none();
         copied
     }
 
     /// Drops a message. Whether that was done: not where we are to end and a broker does not answer.
     pub(super) async fn drop(&mut self, record: &Record) -> retryrmq::Result<bool> {
-        match self.stop.unless_cut(self.browse.drop(record)).await {
+        match self.shutdown.unless_cut(self.browse.drop(record)).await {
             Some(done) => done.map(|()| true),
             None => {
                 self.is_cut = true;
@@ -115,8 +115,8 @@ impl SortedWalk {
     pub(super) async fn close_after<T>(self, done: Result<T, CliError>) -> Result<T, CliError> {
         match (done, self.close().await) {
             (Ok(done), closed) => closed.map(|()| done),
-            (Err(fault), Ok(())) => Err(fault),
-            (Err(fault), Err(later)) => Err(fault.then(later)),
+            (Err(cli_error), Ok(())) => Err(cli_error),
+            (Err(cli_error), Err(later)) => Err(cli_error.then(later)),
         }
     }
 
@@ -126,7 +126,7 @@ impl SortedWalk {
         if self.is_cut {
             return Ok(()); // what is under way would be done twice
         }
-        match self.stop.unless_cut(self.browse.close()).await {
+        match self.shutdown.unless_cut(self.browse.close()).await {
             Some(closed) => Ok(closed?),
             None => Ok(()),
         }
@@ -134,7 +134,7 @@ impl SortedWalk {
 
     /// Waits until somebody does.
     pub(super) async fn stopped(&mut self) {
-        self.stop.wait().await;
+        self.shutdown.wait().await;
     }
 
     /// The next message and its place; none when we are to end.
@@ -157,7 +157,7 @@ impl SortedWalk {
 
     /// What comes next in the queue. What was looked at before is put back as a copy first, which takes as long as an alarm.
     async fn come(&mut self) -> Result<Option<Record>, CliError> {
-        match self.stop.unless_cut(self.browse.next()).await {
+        match self.shutdown.unless_cut(self.browse.next()).await {
             Some(next) => {
                 let next = next.map_err(|error| other_consumers::refused(error, &self.parking))?;
                 Ok(next.map(|mut record| {

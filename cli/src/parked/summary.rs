@@ -17,7 +17,7 @@ pub(super) struct Summary {
     pub(super) count: u64,
     names: Vec<String>,
     targets: BTreeMap<String, u64>,
-    pub(super) listener: LinePrinter,
+    pub(super) printer: LinePrinter,
 }
 
 impl Summary {
@@ -38,7 +38,7 @@ impl Summary {
 
     /// Prints, as long as anybody listens.
     pub(super) fn print(&mut self, print: impl FnOnce() -> Result<(), CliError>) {
-        self.listener.hears(print);
+        self.printer.hears(print);
     }
 
     /// `: a, b, …`

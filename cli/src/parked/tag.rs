@@ -100,10 +100,10 @@ pub(super) async fn hold(options: HoldArgs, global: &Global, output: &Output) ->
 }
 
 /// The fingerprint of the one group of parked messages that begins so.
-async fn whole(client: &Client, queue: &str, start: &str, stop: Shutdown) -> Result<String, CliError> {
+async fn whole(client: &Client, queue: &str, start: &str, shutdown: Shutdown) -> Result<String, CliError> {
     let parked = client.parked(queue);
     let cut = || CliError::failed("it was interrupted before the group was found".to_owned());
-    let mut walk = SortedWalk::open(&parked, false, stop).await?.ok_or_else(cut)?;
+    let mut walk = SortedWalk::open(&parked, false, shutdown).await?.ok_or_else(cut)?;
     let mut all = BTreeSet::new();
     let looked = async {
         while let Some((_, record)) = walk.next().await? {
@@ -143,7 +143,7 @@ async fn write(
     {
         return Err(CliError::usage("a note or an owner has 4096 bytes at most"));
     }
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     // Whoever mistypes the queue would write where nobody looks.
     let parking = retryrmq::parking_queue(&words.queue);
@@ -156,7 +156,7 @@ async fn write(
     let work = async {
         let group = match start.len() {
             16 => start,
-            _ => whole(&client, &words.queue, &start, stop.clone()).await?,
+            _ => whole(&client, &words.queue, &start, shutdown.clone()).await?,
         };
         let notes = Notes::of(&client, Some(&words.queue)).await?;
         let known = notes.latest(&group).cloned().unwrap_or_default();
@@ -179,7 +179,7 @@ async fn write(
         Notes::write(&client, &words.queue, &note, known_at).await?;
         Ok::<_, CliError>((group, note))
     };
-    let Some(written) = stop.unless_cut(work).await else {
+    let Some(written) = shutdown.unless_cut(work).await else {
         return Ok(Exit::Interrupted);
     };
     client.close().await;

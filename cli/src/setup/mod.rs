@@ -94,17 +94,17 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if options.check {
         return checked(&setup, &vhost, output);
     }
-    let desk = match options.permissions {
+    let management_client = match options.permissions {
         true => Some(options.management.open(global)?),
         false => None,
     };
-    if desk.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
+    if management_client.is_some() && !(options.yes || options.dry_run || prompt::can_ask()) {
         return Err(CliError::usage(
             "--permissions changes what users may do: pass --yes, or look first with --dry-run; nothing was done",
         ));
     }
-    let mut rights = match &desk {
-        Some(desk) => Some(UserPermissions::read(desk, &setup.grants).await?),
+    let mut user_permissions = match &management_client {
+        Some(management_client) => Some(UserPermissions::read(management_client, &setup.grants).await?),
         None => None,
     };
     let mut compared = Vec::with_capacity(setup.queues.len());
@@ -122,30 +122,30 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if !output.is_json() {
         print(&setup, &compared, &vhost, output)?;
     }
-    if let Some(rights) = &mut rights {
+    if let Some(user_permissions) = &mut user_permissions {
         // Rights on queues that could not be made would be given for nothing.
         if !output.is_json() {
-            rights.show(output)?;
+            user_permissions.show(output)?;
         }
-        let may = exit == Exit::Ok && !options.dry_run && !rights.are_complete();
-        if may && (options.yes || prompt::agrees(&rights.question()).await?) {
-            rights.give().await?;
+        let may = exit == Exit::Ok && !options.dry_run && !user_permissions.are_complete();
+        if may && (options.yes || prompt::agrees(&user_permissions.question()).await?) {
+            user_permissions.give().await?;
             output.note("the permissions are given");
         } else if may {
             output.note("no permission was changed");
-        } else if exit == Exit::Ok && rights.are_complete() {
+        } else if exit == Exit::Ok && user_permissions.are_complete() {
             output.note("every user has exactly the permissions it needs");
         }
     }
     if output.is_json() {
-        let permissions = match &rights {
-            Some(rights) => rights.as_json(),
+        let permissions = match &user_permissions {
+            Some(user_permissions) => user_permissions.as_json(),
             None => grants(&setup, &vhost),
         };
         output.json_document(&document(&compared, exit, permissions))?;
     }
-    if let (Some(rights), Exit::Ok) = (&rights, exit) {
-        exit = rights.exit(options.dry_run);
+    if let (Some(user_permissions), Exit::Ok) = (&user_permissions, exit) {
+        exit = user_permissions.exit(options.dry_run);
     }
     let mut all = compared.iter().flat_map(|queue| &queue.findings);
     match exit {
@@ -184,8 +184,8 @@ async fn examine(wanted: &DesiredQueue, global: &Global, apply: bool) -> Result<
     }
     .await;
     client.close().await;
-    let place = |fault: CliError| {
-        fault.after(&format!(
+    let place = |cli_error: CliError| {
+        cli_error.after(&format!(
             "it is about the queue `{}`",
             terminal_escape::line(&wanted.name)
         ))

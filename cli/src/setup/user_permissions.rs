@@ -18,7 +18,7 @@ pub(super) struct UserPermission<'a> {
 
 /// All of them.
 pub(super) struct UserPermissions<'a> {
-    desk: &'a ManagementClient,
+    management_client: &'a ManagementClient,
     all: Vec<UserPermission<'a>>,
 }
 
@@ -27,13 +27,13 @@ impl<'a> UserPermissions<'a> {
     ///
     /// # Errors
     /// For a user that is not there, and for the one that asks: he would take his own rights.
-    pub(super) async fn read(desk: &'a ManagementClient, grants: &'a [Grant]) -> Result<Self, CliError> {
+    pub(super) async fn read(management_client: &'a ManagementClient, grants: &'a [Grant]) -> Result<Self, CliError> {
         if grants.is_empty() {
             return Err(CliError::usage(
                 "--permissions: there are no [[permissions]] in the file; nothing was done",
             ));
         }
-        let own = desk.api.whoami().await?;
+        let own = management_client.api.whoami().await?;
         let mut all = Vec::with_capacity(grants.len());
         for grant in grants {
             let user = terminal_escape::line(&grant.user);
@@ -42,7 +42,7 @@ impl<'a> UserPermissions<'a> {
                     "`{user}` is the user that asks for this, and may do less afterwards: let another administrator do it; nothing was done"
                 )));
             }
-            if !desk.api.has_user(&grant.user).await? {
+            if !management_client.api.has_user(&grant.user).await? {
                 return Err(CliError::not_found(format!(
                     "there is no user `{user}`; nothing was done: make it first (`rabbitmqctl add_user {}`)",
                     shell_words::quote(&user)
@@ -54,7 +54,7 @@ impl<'a> UserPermissions<'a> {
                 write,
                 read,
             };
-            let had = desk.api.permissions(&desk.vhost, &grant.user).await?;
+            let had = management_client.api.permissions(&management_client.vhost, &grant.user).await?;
             all.push(UserPermission {
                 grant,
                 needed,
@@ -62,7 +62,7 @@ impl<'a> UserPermissions<'a> {
                 is_given: false,
             });
         }
-        Ok(Self { desk, all })
+        Ok(Self { management_client, all })
     }
 
     fn differing(&self) -> impl Iterator<Item = &UserPermission<'a>> {
@@ -78,7 +78,7 @@ impl<'a> UserPermissions<'a> {
     pub(super) fn show(&self, output: &Output) -> Result<(), CliError> {
         for right in self.differing() {
             let user = terminal_escape::line(&right.grant.user);
-            let vhost = terminal_escape::line(&self.desk.vhost);
+            let vhost = terminal_escape::line(&self.management_client.vhost);
             output.line("")?;
             output.line(&output.bold(format!("permissions of {user} in {vhost}")))?;
             let none = Permissions::default();
@@ -122,14 +122,14 @@ impl<'a> UserPermissions<'a> {
             }
             let user = &right.grant.user;
             let put = self
-                .desk
+                .management_client
                 .api
-                .put_permissions(&self.desk.vhost, user, &right.needed);
+                .put_permissions(&self.management_client.vhost, user, &right.needed);
             put.await.map_err(|why| {
-                let fault = CliError::from(why);
+                let cli_error = CliError::from(why);
                 match &done[..] {
-                    [] => fault.after("no permission was changed"),
-                    some => fault.after(&format!("{} have theirs", some.join(", "))),
+                    [] => cli_error.after("no permission was changed"),
+                    some => cli_error.after(&format!("{} have theirs", some.join(", "))),
                 }
             })?;
             right.is_given = true;
@@ -148,7 +148,7 @@ impl<'a> UserPermissions<'a> {
 
     pub(super) fn as_json(&self) -> Vec<Value> {
         let each = self.all.iter().map(|right| {
-            let mut line = right.grant.as_json(&self.desk.vhost);
+            let mut line = right.grant.as_json(&self.management_client.vhost);
             line["status"] = json!(if right.is_given {
                 "given"
             } else if right.differs() {

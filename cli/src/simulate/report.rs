@@ -296,8 +296,8 @@ fn beside(panels: &[Vec<PanelLine>], each: usize, output: &Output) -> Result<(),
         for (index, panel) in panels.iter().enumerate() {
             let Some(line) = panel.get(row) else { continue };
             text.push_str(&output.dim(&line.left));
-            for (ink, part) in &line.parts {
-                text.push_str(&match ink {
+            for (styled, part) in &line.parts {
+                text.push_str(&match styled {
                     InkStyle::Title => output.bold(part),
                     InkStyle::Curve => output.paint(part, colour(index)),
                     InkStyle::Axis => output.dim(part),

@@ -29,7 +29,7 @@ const AT_A_TIME: usize = 64;
 )]
 pub(crate) struct Flush {
     #[command(flatten)]
-    place: QueueArgs,
+    queue_args: QueueArgs,
 
     /// All of them
     #[arg(long, conflicts_with_all = ["ids", "waits"])]
@@ -44,7 +44,7 @@ pub(crate) struct Flush {
     waits: Option<String>,
 
     #[command(flatten)]
-    manner: MoveArgs,
+    args: MoveArgs,
 }
 
 /// Take messages out: they are parked as `requested`, with their record
@@ -54,14 +54,14 @@ pub(crate) struct Flush {
 #[command(override_usage = "retryrmq waiting cancel [OPTIONS] <QUEUE> --id <ID>...", after_help = EXAMPLES)]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    place: QueueArgs,
+    queue_args: QueueArgs,
 
     /// This one: its message id, or # and its mark; may be given several times
     #[arg(long = "id", value_name = "ID", required = true)]
     ids: Vec<String>,
 
     #[command(flatten)]
-    manner: MoveArgs,
+    args: MoveArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -91,7 +91,7 @@ enum MoveAction {
 }
 
 pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let choice = match (options.all || options.waits.is_some(), options.ids) {
+    let waiting_selection = match (options.all || options.waits.is_some(), options.ids) {
         (true, _) => WaitingSelection::All,
         (false, ids) if !ids.is_empty() => WaitingSelection::Ids(ids),
         _ => {
@@ -107,11 +107,11 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         .transpose()?;
     let only = |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
     act(
-        &options.place,
-        &choice,
+        &options.queue_args,
+        &waiting_selection,
         only,
         MoveAction::Flush,
-        options.manner.yes,
+        options.args.yes,
         global,
         output,
     )
@@ -123,13 +123,13 @@ pub(super) async fn cancel(
     global: &Global,
     output: &Output,
 ) -> Result<Exit, CliError> {
-    let choice = WaitingSelection::Ids(options.ids);
+    let waiting_selection = WaitingSelection::Ids(options.ids);
     act(
-        &options.place,
-        &choice,
+        &options.queue_args,
+        &waiting_selection,
         |_| true,
         MoveAction::Cancel,
-        options.manner.yes,
+        options.args.yes,
         global,
         output,
     )
@@ -137,10 +137,10 @@ pub(super) async fn cancel(
 }
 
 async fn act(
-    place: &QueueArgs,
-    choice: &WaitingSelection,
+    queue_args: &QueueArgs,
+    waiting_selection: &WaitingSelection,
     only: impl Fn(&WaitingQueue) -> bool,
-    deed: MoveAction,
+    action: MoveAction,
     sure: bool,
     global: &Global,
     output: &Output,
@@ -148,7 +148,7 @@ async fn act(
     let client = global.connect().await?;
     let mut is_cut = false;
     let work = async {
-        let mut waiting_queues = place.waiting_queues(&client).await?;
+        let mut waiting_queues = queue_args.waiting_queues(&client).await?;
         waiting_queues.retain(&only);
         let others = held(&waiting_queues);
         waiting_queues.retain(|waiting_queue| waiting_queue.messages > 0);
@@ -159,14 +159,14 @@ async fn act(
             }
             return Err(CliError::not_found(format!(
                 "nothing waits for {} that was asked for",
-                place.queue
+                queue_args.queue
             )));
         }
-        if !sure && !prompt::agreed(&deed.question(choice, all, &waiting_queues, &place.queue)).await? {
+        if !sure && !prompt::agreed(&action.question(waiting_selection, all, &waiting_queues, &queue_args.queue)).await? {
             output.note("nothing was done");
             return Ok(Exit::Ok);
         }
-        let mut moving = MoveRun::of(place, choice, deed, (all, others), output)?;
+        let mut moving = MoveRun::of(queue_args, waiting_selection, action, (all, others), output)?;
         let moved = moving.through(&client, &waiting_queues).await;
         is_cut = moving.is_cut;
         moving.end(moved, output)
@@ -179,9 +179,9 @@ async fn act(
 }
 
 impl MoveAction {
-    fn question(self, choice: &WaitingSelection, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
+    fn question(self, waiting_selection: &WaitingSelection, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
         let queue = terminal_escape::line(queue);
-        let which = match choice {
+        let which = match waiting_selection {
             WaitingSelection::All => format!("{all} messages that wait ({})", delays(waiting_queues)),
             WaitingSelection::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
         };
@@ -213,12 +213,12 @@ fn delays(waiting_queues: &[WaitingQueue]) -> String {
 /// What is being done, and how far it is.
 struct MoveRun<'a> {
     queue: &'a str,
-    choice: &'a WaitingSelection,
-    deed: MoveAction,
+    waiting_selection: &'a WaitingSelection,
+    action: MoveAction,
     output: &'a Output,
-    listener: LinePrinter,
+    printer: LinePrinter,
     bar: indicatif::ProgressBar,
-    stop: Shutdown,
+    shutdown: Shutdown,
     /// Copies were on their way when we ended, and a broker with an alarm did not answer.
     is_cut: bool,
     /// What to say of others who look, and hold messages that are not to be seen.
@@ -236,20 +236,20 @@ struct MoveRun<'a> {
 
 impl<'a> MoveRun<'a> {
     fn of(
-        place: &'a QueueArgs,
-        choice: &'a WaitingSelection,
-        deed: MoveAction,
+        queue_args: &'a QueueArgs,
+        waiting_selection: &'a WaitingSelection,
+        action: MoveAction,
         (all, others): (u64, Option<String>),
         output: &'a Output,
     ) -> Result<Self, CliError> {
         Ok(Self {
-            queue: &place.queue,
-            choice,
-            deed,
+            queue: &queue_args.queue,
+            waiting_selection,
+            action,
             output,
-            listener: LinePrinter::default(),
+            printer: LinePrinter::default(),
             bar: output.progress(Some(all), "messages"),
-            stop: Shutdown::listen()?,
+            shutdown: Shutdown::listen()?,
             is_cut: false,
             others,
             found: BTreeSet::new(),
@@ -266,13 +266,13 @@ impl<'a> MoveRun<'a> {
             if self.is_over() {
                 break;
             }
-            let mut look = client.waiting(self.queue).walk_queue(waiting_queue).await?;
-            let walked = self.walk(&mut look, waiting_queue).await;
-            self.skipped += u64::from(look.skipped());
-            if look.others() > 0 {
+            let mut walk = client.waiting(self.queue).walk_queue(waiting_queue).await?;
+            let walked = self.walk(&mut walk, waiting_queue).await;
+            self.skipped += u64::from(walk.skipped());
+            if walk.others() > 0 {
                 self.others.get_or_insert_with(|| held_in(waiting_queue));
             }
-            let closed = look.close().await;
+            let closed = walk.close().await;
             walked?;
             closed?;
         }
@@ -280,25 +280,25 @@ impl<'a> MoveRun<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.stop.is_set() || self.halted
+        self.shutdown.is_set() || self.halted
     }
 
-    async fn walk(&mut self, look: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), CliError> {
+    async fn walk(&mut self, walk: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), CliError> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
-            let next = look.next().await;
+            let next = walk.next().await;
             let is_end = !matches!(next, Ok(Some(_)));
             if let Ok(Some(waiting_message)) = &next {
                 self.bar.inc(1);
-                if self.choice.takes(waiting_message) {
-                    self.found.extend(self.choice.names(waiting_message));
+                if self.waiting_selection.takes(waiting_message) {
+                    self.found.extend(self.waiting_selection.names(waiting_message));
                     batch.push(waiting_message.clone());
                 } else {
                     check_delivery_count(waiting_message, waiting_queue, MOST_PASSES)?;
                 }
             }
             if is_end || batch.len() == AT_A_TIME {
-                self.send(look, &batch).await?;
+                self.send(walk, &batch).await?;
                 batch.clear();
             }
             if next?.is_none() {
@@ -308,14 +308,14 @@ impl<'a> MoveRun<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, look: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), CliError> {
+    async fn send(&mut self, walk: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), CliError> {
         let sent = async {
-            match self.deed {
-                MoveAction::Flush => look.flush(batch).await,
-                MoveAction::Cancel => look.cancel(batch).await,
+            match self.action {
+                MoveAction::Flush => walk.flush(batch).await,
+                MoveAction::Cancel => walk.cancel(batch).await,
             }
         };
-        let Some(results) = self.stop.unless_cut(sent).await else {
+        let Some(results) = self.shutdown.unless_cut(sent).await else {
             self.is_cut = true;
             return Ok(());
         };
@@ -323,14 +323,14 @@ impl<'a> MoveRun<'a> {
             let why = result.as_ref().err().map(ToString::to_string);
             if self.output.is_json() {
                 let outcome = if why.is_none() {
-                    self.deed.word()
+                    self.action.word()
                 } else {
                     "failed"
                 };
                 let line = json!({
                     "id": selection::name(waiting_message), "mark": waiting_message.mark, "outcome": outcome, "error": why,
                 });
-                self.listener.hears(|| self.output.json_line(&line));
+                self.printer.hears(|| self.output.json_line(&line));
             }
             match result {
                 Ok(()) => self.moved += 1,
@@ -352,11 +352,11 @@ impl<'a> MoveRun<'a> {
         } else {
             "messages"
         };
-        let place = match self.deed {
+        let queue_args = match self.action {
             MoveAction::Flush => format!("back in {}", self.queue),
             MoveAction::Cancel => format!("taken out into {}", parking_queue(self.queue)),
         };
-        let summary = format!("{} {plural} {place}", self.moved);
+        let summary = format!("{} {plural} {queue_args}", self.moved);
         if self.skipped > 0 {
             output.note(&format!(
                 "{} messages were passed over: they have names that are not UTF-8, no whole copy can be made of them, and they come back by themselves",
@@ -365,15 +365,15 @@ impl<'a> MoveRun<'a> {
         }
         let why = self.why.map(|error| CliError::from(error).on_the_way());
         let failure = walked.err().or(why);
-        if let Some(fault) = failure {
+        if let Some(cli_error) = failure {
             let still = if self.failed > 0 {
                 format!(", {} could not be moved and wait as before", self.failed)
             } else {
                 String::new()
             };
-            return Err(fault.after(&format!("{summary}{still}")));
+            return Err(cli_error.after(&format!("{summary}{still}")));
         }
-        if self.stop.is_set() {
+        if self.shutdown.is_set() {
             let perhaps = match self.is_cut {
                 true => ", and perhaps some more",
                 false => "",
@@ -383,9 +383,9 @@ impl<'a> MoveRun<'a> {
             ));
             return Ok(Exit::Interrupted);
         }
-        self.listener
-            .end((self.deed.word(), self.moved), false, &summary, output)?;
-        let missing = self.choice.missing(&self.found);
+        self.printer
+            .end((self.action.word(), self.moved), false, &summary, output)?;
+        let missing = self.waiting_selection.missing(&self.found);
         match (missing, self.others) {
             (Some(missing), Some(others)) => Err(CliError::held(format!(
                 "no message {missing} among those that are to be seen; {others}; {summary}"
@@ -394,7 +394,7 @@ impl<'a> MoveRun<'a> {
                 "no message {missing} waits for {}: it may be back, or parked; {summary}",
                 self.queue
             ))),
-            (None, Some(others)) if matches!(self.choice, WaitingSelection::All) => {
+            (None, Some(others)) if matches!(self.waiting_selection, WaitingSelection::All) => {
                 output.note(&summary);
                 if output.is_json() {
                     return Err(CliError::held(others));

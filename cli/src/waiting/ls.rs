@@ -24,7 +24,7 @@ use crate::{
 #[command(override_usage = "retryrmq waiting ls [OPTIONS] <QUEUE>", after_help = EXAMPLES)]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: QueueArgs,
+    queue_args: QueueArgs,
 
     /// Look at the messages: at most --limit from the head of each waiting queue
     #[arg(long)]
@@ -77,19 +77,19 @@ impl Seen {
 }
 
 pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let rows = collect(&options, &stop, &client).await;
+    let rows = collect(&options, &shutdown, &client).await;
     client.close().await;
     let (rows, others) = rows?;
-    if stop.is_set() {
+    if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
     let all: u64 = rows.iter().map(|row| u64::from(row.waiting_queue.messages)).sum();
     if output.is_json() {
         let waiting_queues: Vec<Value> = rows.iter().map(as_json).collect();
         output.json_document(
-            &json!({"queue": options.place.queue, "waiting": all, "queues": waiting_queues}),
+            &json!({"queue": options.queue_args.queue, "waiting": all, "queues": waiting_queues}),
         )?;
         return others.map_or(Ok(Exit::Ok), |others| Err(CliError::held(others)));
     }
@@ -101,14 +101,14 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Held);
     }
     if all == 0 {
-        let looked = if options.place.retry.is_empty() {
+        let looked = if options.queue_args.retry.is_empty() {
             "; of other policies than the default, name them with --retry: they were not looked for"
         } else {
             ""
         };
         output.note(&format!(
             "nothing waits for {}{looked}",
-            options.place.queue
+            options.queue_args.queue
         ));
         return Ok(Exit::Ok);
     }
@@ -123,15 +123,15 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
 /// What waits, and what to say where others hold some of it.
 async fn collect(
     options: &Options,
-    stop: &Shutdown,
+    shutdown: &Shutdown,
     client: &Client,
 ) -> Result<(Vec<Row>, Option<String>), CliError> {
-    let waiting_queues = options.place.waiting_queues(client).await?;
+    let waiting_queues = options.queue_args.waiting_queues(client).await?;
     let mut others = held(&waiting_queues);
     let mut rows = Vec::with_capacity(waiting_queues.len());
     for waiting_queue in waiting_queues {
-        let seen = if options.look && waiting_queue.messages > 0 && !stop.is_set() {
-            let (seen, is_held) = look(options, stop, client, &waiting_queue).await?;
+        let seen = if options.look && waiting_queue.messages > 0 && !shutdown.is_set() {
+            let (seen, is_held) = look(options, shutdown, client, &waiting_queue).await?;
             others = others.or_else(|| is_held.then(|| held_in(&waiting_queue)));
             Some(seen)
         } else {
@@ -145,14 +145,14 @@ async fn collect(
 /// Those that are to be seen, and whether others hold some.
 async fn look(
     options: &Options,
-    stop: &Shutdown,
+    shutdown: &Shutdown,
     client: &Client,
     waiting_queue: &WaitingQueue,
 ) -> Result<(Vec<Seen>, bool), CliError> {
-    let mut look = client.waiting(&options.place.queue).walk_queue(waiting_queue).await?;
+    let mut look = client.waiting(&options.queue_args.queue).walk_queue(waiting_queue).await?;
     let mut seen = Vec::new();
     let walked = async {
-        while seen.len() < options.limit as usize && !stop.is_set() {
+        while seen.len() < options.limit as usize && !shutdown.is_set() {
             let Some(waiting_message) = look.next().await? else {
                 break;
             };

@@ -19,25 +19,25 @@ const BODY: usize = 4_096;
 #[command(override_usage = "retryrmq waiting show [OPTIONS] <QUEUE> <ID>")]
 pub(crate) struct Options {
     #[command(flatten)]
-    place: QueueArgs,
+    queue_args: QueueArgs,
 
     /// Its message id, or # and its mark, as `ls --look` prints it
     id: String,
 }
 
 pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
-    let stop = Shutdown::listen()?;
+    let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
-    let found = find(&options, &stop, &client).await;
+    let found = find(&options, &shutdown, &client).await;
     client.close().await;
     let Some((waiting_queue, waiting_message)) = found? else {
-        if stop.is_set() {
+        if shutdown.is_set() {
             return Ok(Exit::Interrupted);
         }
         return Err(CliError::not_found(format!(
             "no message `{}` waits for {}: it may be back, or parked (`retryrmq parked show`)",
             terminal_escape::line(&options.id),
-            options.place.queue
+            options.queue_args.queue
         )));
     };
     if output.is_json() {
@@ -50,32 +50,32 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 async fn find(
     options: &Options,
-    stop: &Shutdown,
+    shutdown: &Shutdown,
     client: &Client,
 ) -> Result<Option<(WaitingQueue, WaitingMessage)>, CliError> {
-    let waiting_queues = options.place.waiting_queues(client).await?;
+    let waiting_queues = options.queue_args.waiting_queues(client).await?;
     let mut others = held(&waiting_queues);
     for waiting_queue in waiting_queues {
-        if waiting_queue.messages == 0 || stop.is_set() {
+        if waiting_queue.messages == 0 || shutdown.is_set() {
             continue;
         }
-        let mut look = client.waiting(&options.place.queue).walk_queue(&waiting_queue).await?;
+        let mut walk = client.waiting(&options.queue_args.queue).walk_queue(&waiting_queue).await?;
         let found = loop {
-            if stop.is_set() {
+            if shutdown.is_set() {
                 break Ok(None);
             }
-            match look.next().await {
+            match walk.next().await {
                 Ok(Some(waiting_message)) if selection::is(&waiting_message, &options.id) => break Ok(Some(waiting_message)),
                 Ok(Some(waiting_message)) => match check_delivery_count(&waiting_message, &waiting_queue, MOST_LOOKS) {
                     Ok(()) => {}
-                    Err(fault) => break Err(fault),
+                    Err(cli_error) => break Err(cli_error),
                 },
                 Ok(None) => break Ok(None),
                 Err(error) => break Err(error.into()),
             }
         };
-        others = others.or_else(|| (look.others() > 0).then(|| held_in(&waiting_queue)));
-        let closed = look.close().await;
+        others = others.or_else(|| (walk.others() > 0).then(|| held_in(&waiting_queue)));
+        let closed = walk.close().await;
         if let Some(waiting_message) = found? {
             closed?;
             return Ok(Some((waiting_queue, waiting_message)));
@@ -83,7 +83,7 @@ async fn find(
         closed?;
     }
     match others {
-        Some(others) if !stop.is_set() => Err(CliError::held(format!(
+        Some(others) if !shutdown.is_set() => Err(CliError::held(format!(
             "no message `{}` among the visible ones; {others}",
             terminal_escape::line(&options.id)
         ))),

@@ -31,15 +31,15 @@ pub(super) struct HttpClientConfig<'a> {
 ///
 /// # Errors
 /// When the authorities cannot be read.
-pub(super) fn make(speech: &HttpClientConfig<'_>) -> Result<Client, CliError> {
+pub(super) fn make(client_config: &HttpClientConfig<'_>) -> Result<Client, CliError> {
     let mut builder = Client::builder()
         .user_agent(concat!("retryrmq/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(tls(speech)?)
+        .tls_backend_preconfigured(tls(client_config)?)
         .redirect(Policy::none()) // by `redirect`, with the body
         .no_proxy()
-        .connect_timeout(CONNECT.min(speech.timeout))
+        .connect_timeout(CONNECT.min(client_config.timeout))
         .pool_idle_timeout(IDLE);
-    if speech.http2_at_once {
+    if client_config.http2_at_once {
         builder = builder.http2_prior_knowledge();
     }
     builder
@@ -47,9 +47,9 @@ pub(super) fn make(speech: &HttpClientConfig<'_>) -> Result<Client, CliError> {
         .map_err(|why| CliError::failed(format!("cannot make an HTTP client: {}", why.without_url())))
 }
 
-fn tls(speech: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
+fn tls(client_config: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
     let mut roots = RootCertStore::empty();
-    match speech.ca {
+    match client_config.ca {
         Some(file) => {
             let bad = |why: String| CliError::usage(format!("--http-ca {}: {why}", file.display()));
             let certificates = CertificateDer::pem_file_iter(file)
@@ -65,7 +65,7 @@ fn tls(speech: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {
                 return Err(bad("it holds no certificate".to_owned()));
             }
         }
-        None if speech.is_tls => {
+        None if client_config.is_tls => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(CliError::usage(

@@ -138,14 +138,14 @@ impl Endpoint {
             headers: &headers,
             body: &body,
         };
-        let terms = response::ResponseLimits {
+        let limits = response::ResponseLimits {
             park: &self.park,
             longest: self.longest,
             now: SystemTime::now(),
         };
         let RunVerdict {
             outcome, remark, ..
-        } = response::verdict(&answer, &terms, |text| self.hide(text));
+        } = response::verdict(&answer, &limits, |text| self.hide(text));
         all(&outcome, remark)
     }
 

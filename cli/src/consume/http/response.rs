@@ -42,21 +42,21 @@ pub(super) struct ResponseLimits<'a> {
 /// What follows from an answer. `hide` takes secrets out of a text.
 pub(super) fn verdict(
     answer: &HttpResponse<'_>,
-    terms: &ResponseLimits<'_>,
+    limits: &ResponseLimits<'_>,
     hide: impl Fn(&str) -> String,
 ) -> RunVerdict {
-    let (wish, remark) = match answer.headers.get(OUTCOME) {
+    let (requested, remark) = match answer.headers.get(OUTCOME) {
         None if answer.status.is_success() => return RunVerdict::new(Outcome::Ack, None),
-        None => of_the_status(answer, terms.now),
+        None => of_the_status(answer, limits.now),
         Some(words) => match RequestedOutcome::expect(String::from_utf8_lossy(words.as_bytes()).trim()) {
-            Ok(wish) => (Some(wish), None),
+            Ok(requested) => (Some(requested), None),
             Err(why) => (None, Some(format!("in the header Retryrmq-Outcome: {why}"))),
         },
     };
-    let (wish, cut) = requested_outcome::bounded(wish, terms.longest);
-    let is_hopeless = wish.is_none() && terms.park.contains(&answer.status);
+    let (requested, cut) = requested_outcome::bounded(requested, limits.longest);
+    let is_hopeless = requested.is_none() && limits.park.contains(&answer.status);
     let outcome =
-        requested_outcome::outcome(wish, is_hopeless, |said| failure(answer, said, &hide));
+        requested_outcome::outcome(requested, is_hopeless, |said| failure(answer, said, &hide));
     let remark = remark.or(cut);
     RunVerdict::new(
         outcome,
@@ -155,12 +155,12 @@ mod tests {
             headers: &map,
             body,
         };
-        let terms = ResponseLimits {
+        let limits = ResponseLimits {
             park: &[StatusCode::UNPROCESSABLE_ENTITY],
             longest: DAY,
             now: SystemTime::UNIX_EPOCH,
         };
-        super::verdict(&answer, &terms, |text| text.replace("s3cr3t", "***"))
+        super::verdict(&answer, &limits, |text| text.replace("s3cr3t", "***"))
     }
 
     fn retried(verdict: RunVerdict) -> (Failure, Option<Duration>) {

@@ -48,7 +48,7 @@ pub(super) struct SecretFile<T> {
 
 struct SecretFileState<T> {
     /// What was read last; nothing of a pipe, which is read once.
-    stamp: Option<FileVersion>,
+    version: Option<FileVersion>,
     value: T,
 }
 
@@ -77,14 +77,14 @@ impl<T: Clone> SecretFile<T> {
         path: &Path,
         read: fn(&str) -> Result<T, String>,
     ) -> Result<Self, CliError> {
-        let (stamp, value) = content(path)
-            .and_then(|(stamp, text)| Ok((stamp, read(&text)?)))
+        let (version, value) = content(path)
+            .and_then(|(version, text)| Ok((version, read(&text)?)))
             .map_err(|why| CliError::usage(format!("{option} {}: {why}", path.display())))?;
         Ok(Self {
             option,
             path: path.to_owned(),
             read,
-            state: Mutex::new(SecretFileState { stamp, value }),
+            state: Mutex::new(SecretFileState { version, value }),
         })
     }
 
@@ -94,22 +94,22 @@ impl<T: Clone> SecretFile<T> {
             .state
             .lock()
             .unwrap_or_else(|poison| poison.into_inner());
-        let is_as_before = |stamp: FileVersion| {
+        let is_as_before = |version: FileVersion| {
             let now = std::fs::metadata(&self.path).ok();
-            now.is_none_or(|metadata| FileVersion::of(&metadata) == stamp)
+            now.is_none_or(|metadata| FileVersion::of(&metadata) == version)
         };
-        if state.stamp.is_none_or(is_as_before) {
+        if state.version.is_none_or(is_as_before) {
             return state.value.clone();
         }
-        match content(&self.path).and_then(|(stamp, text)| Ok((stamp, (self.read)(&text)?))) {
-            Ok((stamp, value)) => *state = SecretFileState { stamp, value },
+        match content(&self.path).and_then(|(version, text)| Ok((version, (self.read)(&text)?))) {
+            Ok((version, value)) => *state = SecretFileState { version, value },
             Err(why) => {
                 // Told once for each content.
-                state.stamp = std::fs::metadata(&self.path)
+                state.version = std::fs::metadata(&self.path)
                     .ok()
                     .as_ref()
                     .map(FileVersion::of)
-                    .or(state.stamp);
+                    .or(state.version);
                 tracing::warn!(
                     "{} {}: {why}; what it held before is used on",
                     self.option,
@@ -125,14 +125,14 @@ fn content(path: &Path) -> Result<(Option<FileVersion>, String), String> {
     let plain = |why: std::io::Error| format!("cannot be read: {why}");
     let file = File::open(path).map_err(plain)?;
     let metadata = file.metadata().map_err(plain)?;
-    let stamp = metadata.is_file().then(|| FileVersion::of(&metadata));
+    let version = metadata.is_file().then(|| FileVersion::of(&metadata));
     let mut bytes = Vec::new();
     file.take(MOST + 1).read_to_end(&mut bytes).map_err(plain)?;
     if bytes.len() as u64 > MOST {
         return Err(format!("it is larger than {} KiB", MOST / 1024));
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-    Ok((stamp, text))
+    Ok((version, text))
 }
 
 /// Reads a bearer token (RFC 6750, 2.1).
