@@ -319,7 +319,7 @@ impl Filter {
     pub(super) fn tell(&self, output: &Output) {
         let Some(first) = &self.first else { return };
         let sentence = format!(
-            "--where could not be judged on {} of {} messages, which are therefore not among them; the first is {first}",
+            "--where could not be evaluated on {} of {} messages, which are therefore not among them; the first is {first}",
             self.unevaluated, self.tried
         );
         if output.is_json() {

@@ -93,7 +93,7 @@ pub(super) fn decoded(decoded: &Decoded<'_>) -> Value {
         "type": fit.map(|fit| &fit.message).or(decoded.schema.as_ref()),
         "score": fit.map(|fit| fit.score),
         "value": decoded.value,
-        "breaks_off": decoded.breaks_off.as_ref().map(|broken| json!({
+        "truncation": decoded.truncation.as_ref().map(|broken| json!({
             "within": broken.within,
             "byte": broken.byte,
             "why": broken.why,

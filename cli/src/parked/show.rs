@@ -57,7 +57,7 @@ Examples:
 
 JSON, one object a line: as `parked ls`, and first_failed_at, stack, history,
 properties, headers, body (text) or body_base64, and decoded: format, guess,
-unwrapped, type, score, value, and breaks_off with within, byte and why. Of
+unwrapped, type, score, value, and truncation with within, byte and why. Of
 EasyNetQ's dead letters also original, with properties, headers and body of the
 message within, which is what decoded is about.";
 

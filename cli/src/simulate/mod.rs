@@ -78,7 +78,7 @@ here they go to the tail.
 
 JSON, one document: the options as they were understood, and policies, each with
 policy, messages, attempts, handled, parked (by reason), ends_ms, most_waiting, deepest,
-rounds, queues and moments (moment_ms apart).";
+rounds, queues and intervals (interval_ms apart).";
 
 /// What was asked for, read.
 pub(crate) struct SimulationArgs {
@@ -98,7 +98,7 @@ pub(crate) struct PolicyForecast {
 }
 
 /// So many moments are plotted: as many as points in a row of a wide terminal.
-const MOMENTS: usize = 480;
+const INTERVALS: usize = 480;
 
 pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, CliError> {
     let policies = policies(&options.retry)?;
@@ -176,7 +176,7 @@ impl SimulationArgs {
             .fail_rate(self.options.fail_rate)
             .poison(self.options.poison)
             .seed(self.options.seed)
-            .moments(MOMENTS);
+            .intervals(INTERVALS);
         match self.outage {
             Some((start, length)) => load.outage(start, length),
             None => load,

@@ -107,7 +107,7 @@ fn summary(question: &SimulationArgs, answers: &[PolicyForecast], output: &Outpu
     row("handled", &|forecast| count(forecast.handled));
     row("parked", &|forecast| parked(forecast));
     row("waiting at most", &|forecast| count(forecast.most_waiting));
-    row("ready at most", &|forecast| count(forecast.deepest));
+    row("ready at most", &|forecast| count(forecast.most_ready));
     row("the last is done at", &|forecast| time(forecast.ends));
     let mut columns = vec![Column::left("", 24)];
     columns.extend(names(answers).iter().map(|name| Column::right(name, 26)));
@@ -140,11 +140,11 @@ fn parked(forecast: &Forecast) -> String {
 
 /// Attempts a second in the busiest moment that begins at such a time, in seconds.
 fn busiest(forecast: &Forecast, counts: impl Fn(f64) -> bool) -> f64 {
-    let length = forecast.moment.as_secs_f64();
-    let moments = forecast.moments.iter().enumerate();
-    let most = moments
+    let length = forecast.interval.as_secs_f64();
+    let intervals = forecast.intervals.iter().enumerate();
+    let most = intervals
         .filter(|(index, _)| counts(*index as f64 * length))
-        .map(|(_, moment)| moment.attempts)
+        .map(|(_, interval)| interval.attempts)
         .max();
     most.unwrap_or(0) as f64 / length
 }
@@ -322,26 +322,26 @@ fn colour(policy: usize) -> Style {
 
 /// Attempts a second.
 pub(super) fn attempts_curve(forecast: &Forecast) -> Vec<f64> {
-    let length = forecast.moment.as_secs_f64();
-    let moments = forecast.moments.iter();
-    moments
-        .map(|moment| moment.attempts as f64 / length)
+    let length = forecast.interval.as_secs_f64();
+    let intervals = forecast.intervals.iter();
+    intervals
+        .map(|interval| interval.attempts as f64 / length)
         .collect()
 }
 
 pub(super) fn waiting_curve(forecast: &Forecast) -> Vec<f64> {
     forecast
-        .moments
+        .intervals
         .iter()
-        .map(|moment| moment.waiting as f64)
+        .map(|interval| interval.waiting as f64)
         .collect()
 }
 
 /// Nothing where the handlers kept up: a message or two are always on their way.
 fn ready_curve(forecast: &Forecast) -> Vec<f64> {
-    let behind = forecast.moments.iter().any(|moment| moment.ready > 100);
-    let moments = forecast.moments.iter().filter(|_| behind);
-    moments.map(|moment| moment.ready as f64).collect()
+    let behind = forecast.intervals.iter().any(|interval| interval.ready > 100);
+    let intervals = forecast.intervals.iter().filter(|_| behind);
+    intervals.map(|interval| interval.ready as f64).collect()
 }
 
 pub(super) fn as_json(question: &SimulationArgs, answers: &[PolicyForecast]) -> Value {
@@ -382,8 +382,8 @@ fn policy_as_json(answer: &PolicyForecast) -> Value {
             })
         })
         .collect();
-    let moments: Vec<Value> = forecast.moments.iter().map(|moment| json!({
-        "arrivals": moment.arrivals, "attempts": moment.attempts, "waiting": moment.waiting, "ready": moment.ready,
+    let intervals: Vec<Value> = forecast.intervals.iter().map(|interval| json!({
+        "arrivals": interval.arrivals, "attempts": interval.attempts, "waiting": interval.waiting, "ready": interval.ready,
     })).collect();
     json!({
         "policy": answer.policy.to_string(),
@@ -393,11 +393,11 @@ fn policy_as_json(answer: &PolicyForecast) -> Value {
         "parked": forecast.parked,
         "ends_ms": ms(forecast.ends),
         "most_waiting": forecast.most_waiting,
-        "deepest": forecast.deepest,
-        "moment_ms": forecast.moment.as_secs_f64() * 1_000.0,
+        "most_ready": forecast.most_ready,
+        "interval_ms": forecast.interval.as_secs_f64() * 1_000.0,
         "rounds": rounds,
         "queues": queues,
-        "moments": moments,
+        "intervals": intervals,
     })
 }
 

@@ -116,7 +116,7 @@ async fn each_filter_lists_those_it_means() {
             assert_eq!(ids(&lines), expected, "{filter:?}");
         }
         let unevaluated = desk.run(&["parked", "ls", QUEUE, "--where=body.customer.id == 7"]).await.exits(0);
-        assert!(unevaluated.err.contains("could not be judged on 1 of 5 messages"), "{unevaluated:#?}");
+        assert!(unevaluated.err.contains("could not be evaluated on 1 of 5 messages"), "{unevaluated:#?}");
         let groups = desk.run(&["--json", "parked", "ls", QUEUE, "--group", "--since=3h"]).await.exits(0).lines();
         assert_eq!((&groups[0]["count"], &groups[0]["example"]["message_id"]), (&json!(3), &json!("b")));
         desk.holds(PARKED, 5).await;

@@ -25,7 +25,7 @@ pub struct Decoded<'a> {
     /// The value; where it breaks off, what came before. None of bytes that are nothing known, and of an empty body.
     pub value: Option<Value>,
     /// Where it does not go on.
-    pub breaks_off: Option<Truncation>,
+    pub truncation: Option<Truncation>,
 }
 
 /// The format of a body.
@@ -97,6 +97,6 @@ impl Decoded<'_> {
     /// The value, where all of the body is in it: what a filter may judge by.
     #[must_use]
     pub fn sound(&self) -> Option<&Value> {
-        self.value.as_ref().filter(|_| self.breaks_off.is_none())
+        self.value.as_ref().filter(|_| self.truncation.is_none())
     }
 }

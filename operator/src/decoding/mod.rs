@@ -54,7 +54,7 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
         fit: None,
         schema: None,
         value: None,
-        breaks_off: None,
+        truncation: None,
     };
     unwrap(&mut decoded, hints, decoder);
     if decoded.bytes.is_empty()
@@ -86,7 +86,7 @@ fn unwrap(decoded: &mut Decoded<'_>, hints: Hints<'_>, decoder: Option<&Decoder>
         decoded.bytes = Cow::Owned(unwrapped.bytes);
         note(decoded, &wrapping.to_string(), unwrapped.broken);
     }
-    while decoded.unwrapped.len() < MOST_WRAPPINGS && decoded.breaks_off.is_none() {
+    while decoded.unwrapped.len() < MOST_WRAPPINGS && decoded.truncation.is_none() {
         let wrapping = match encoding::marked(&decoded.bytes) {
             Some(wrapping) => wrapping,
             None if is_base64_of_something(&decoded.bytes, hints, decoder) => Encoding::Base64,
@@ -164,7 +164,7 @@ fn as_said(format: Format, decoded: &mut Decoded<'_>) {
     };
     let mut attempt = decoded.clone();
     by(&way, &mut attempt);
-    if attempt.breaks_off.is_none() || decoded.breaks_off.is_some() {
+    if attempt.truncation.is_none() || decoded.truncation.is_some() {
         *decoded = attempt;
         return;
     }
@@ -172,11 +172,11 @@ fn as_said(format: Format, decoded: &mut Decoded<'_>) {
     let mut other = decoded.clone();
     look(&mut other);
     let is_text = other.format == Format::Text;
-    if is_text || (other.format != Format::Binary && other.breaks_off.is_none()) {
+    if is_text || (other.format != Format::Binary && other.truncation.is_none()) {
         other.is_guess = !is_text;
         *decoded = other;
         if is_text {
-            decoded.breaks_off = attempt.breaks_off;
+            decoded.truncation = attempt.truncation;
         }
     } else {
         *decoded = attempt;
@@ -224,14 +224,14 @@ fn by(way: &DecoderKind, decoded: &mut Decoded<'_>) {
             let read = messages.decode(&bytes[start..], start);
             decoded.bytes = bytes;
             let Some(read) = read else {
-                decoded.breaks_off.get_or_insert_with(|| Truncation {
+                decoded.truncation.get_or_insert_with(|| Truncation {
                     within: Format::Protobuf.name().to_owned(),
                     byte: 0,
                     why: "no message of the descriptor set fits".to_owned(),
                 });
-                let broken = decoded.breaks_off.clone();
+                let broken = decoded.truncation.clone();
                 look(decoded);
-                decoded.breaks_off = broken;
+                decoded.truncation = broken;
                 return;
             };
             (decoded.format, decoded.value) = (Format::Protobuf, read.value);
@@ -366,8 +366,8 @@ fn is_odd(text: &str) -> bool {
 
 /// Notes where it breaks off, unless something outside of it did before.
 fn note(decoded: &mut Decoded<'_>, within: &str, broken: Option<MalformedAt>) {
-    if let (Some(broken), None) = (broken, &decoded.breaks_off) {
-        decoded.breaks_off = Some(Truncation {
+    if let (Some(broken), None) = (broken, &decoded.truncation) {
+        decoded.truncation = Some(Truncation {
             within: within.to_owned(),
             byte: broken.at,
             why: broken.why,
