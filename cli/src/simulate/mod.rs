@@ -77,7 +77,7 @@ crash, and rules. The strategy `native` brings messages back at the head of the 
 here they go to the tail.
 
 JSON, one document: the options as they were understood, and policies, each with
-policy, messages, attempts, handled, parked (by reason), ends_ms, most_waiting, deepest,
+policy, messages, attempts, handled, parked (by reason), ends_ms, most_waiting, most_ready,
 rounds, queues and intervals (interval_ms apart).";
 
 /// What was asked for, read.
@@ -97,7 +97,7 @@ pub(crate) struct PolicyForecast {
     forecast: Forecast,
 }
 
-/// So many moments are plotted: as many as points in a row of a wide terminal.
+/// How many intervals are plotted: as many as points in a row of a wide terminal.
 const INTERVALS: usize = 480;
 
 pub(crate) fn run(options: Options, output: &Output) -> Result<Exit, CliError> {

@@ -120,7 +120,7 @@ impl QueueMasks {
         };
         let decoded = decode(body, hints, None);
         let what = format!("{}, {size}", decoded.format.name());
-        let mut remark = match &decoded.breaks_off {
+        let mut remark = match &decoded.truncation {
             Some(end) => format!(
                 "It breaks off in {} at byte {}: {}",
                 end.within,
@@ -154,7 +154,7 @@ impl QueueMasks {
             _ if !self.names.is_empty() && is_almost_json(&decoded) => {
                 remark = format!(
                     "It would be JSON, and is none{}: nobody can tell what is secret in it, so it is hidden. `retryrmq parked show` shows it.",
-                    match &decoded.breaks_off {
+                    match &decoded.truncation {
                         Some(end) => format!(" (byte {})", end.byte),
                         None => String::new(),
                     }
@@ -221,7 +221,7 @@ fn is_almost_json(decoded: &Decoded<'_>) -> bool {
         return false;
     };
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    let end = decoded.breaks_off.as_ref();
+    let end = decoded.truncation.as_ref();
     decoded.format == Format::Text
         && (text.starts_with(['{', '['])
             || end.is_some_and(|end| end.within == Format::Json.name()))
