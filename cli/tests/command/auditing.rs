@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     replaying::stage,
-    stage::{Desk, Done, PARKED, PATIENCE, QUEUE},
+    fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE},
 };
 
 const TRAIL: &str = "trail";
@@ -26,7 +26,7 @@ fn arguments(all: &[(&str, AMQPValue)]) -> FieldTable {
 }
 
 /// The first so many events, each with the type that it has as a message.
-async fn events(desk: &Desk, stream: &str, count: usize) -> Vec<Value> {
+async fn events(desk: &TestVhost, stream: &str, count: usize) -> Vec<Value> {
     let channel = desk.amqp.new_channel().await;
     let qos = channel.basic_qos(100, BasicQosOptions::default());
     qos.await.unwrap();
@@ -50,7 +50,7 @@ async fn events(desk: &Desk, stream: &str, count: usize) -> Vec<Value> {
     events
 }
 
-async fn run(desk: &Desk, arguments: &[&str], code: i32) -> Done {
+async fn run(desk: &TestVhost, arguments: &[&str], code: i32) -> CommandOutput {
     desk.run(&[&["parked"], arguments].concat())
         .await
         .exits(code)

@@ -3,9 +3,9 @@
 use retryrmq_harness::on_brokers;
 use serde_json::Value;
 
-use crate::stage::{Desk, Done, QUEUE, finish, retryrmq};
+use crate::fixture::{TestVhost, CommandOutput, QUEUE, finish, retryrmq};
 
-async fn run(arguments: &[&str]) -> Done {
+async fn run(arguments: &[&str]) -> CommandOutput {
     let mut command = retryrmq();
     // Nothing answers there: whatever is refused is refused before connecting.
     command
@@ -240,7 +240,7 @@ async fn help_has_examples_and_shows_no_address() {
 async fn no_password_is_ever_shown() {
     const PASSWORD: &str = "s3cr3t-horse";
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let user = desk.vhost.name().to_owned();
         let management = broker.management();
         management.create_user(&user, PASSWORD, "").await.unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     endpoint::Endpoint,
     http::{of, send},
-    stage::{Desk, PARKED, QUEUE},
+    fixture::{TestVhost, PARKED, QUEUE},
 };
 
 /// Answers on the descriptor for each message, as its body says.
@@ -19,7 +19,7 @@ const ANSWER_AS_BODIES_SAY: &str = r#"
     done
 "#;
 
-async fn publish(desk: &Desk, messages: &[(&str, &str)]) {
+async fn publish(desk: &TestVhost, messages: &[(&str, &str)]) {
     let messages = messages.iter().map(|(id, body)| {
         let properties = BasicProperties::default().with_message_id((*id).into());
         (QUEUE, *body, properties)
@@ -30,7 +30,7 @@ async fn publish(desk: &Desk, messages: &[(&str, &str)]) {
 #[tokio::test]
 async fn a_command_answers_for_each_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         publish(
             &desk,
             &[
@@ -77,7 +77,7 @@ async fn a_command_answers_for_each_message() {
 #[tokio::test]
 async fn messages_without_an_answer_end_as_the_command() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         for (script, error, events) in [
             ("cat >/dev/null", "", ["handled", "handled", "handled"]),
             (
@@ -136,7 +136,7 @@ async fn messages_without_an_answer_end_as_the_command() {
 #[tokio::test]
 async fn what_a_command_did_not_read_is_not_acknowledged() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         // A pipe holds less than two of them.
         let large = "x".repeat(50_000);
         publish(&desk, &["a", "b", "c", "d"].map(|id| (id, large.as_str()))).await;
@@ -153,7 +153,7 @@ async fn what_a_command_did_not_read_is_not_acknowledged() {
 #[tokio::test]
 async fn a_batch_that_waits_for_more_is_not_idle() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         publish(&desk, &[("a", "1"), ("b", "2")]).await;
         let consume = [
             "consume",
@@ -174,7 +174,7 @@ async fn a_batch_that_waits_for_more_is_not_idle() {
 #[tokio::test]
 async fn a_line_has_all_of_its_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let properties = |id: &str| {
             BasicProperties::default()
                 .with_message_id(id.into())
@@ -208,7 +208,7 @@ async fn a_line_has_all_of_its_message() {
 #[tokio::test]
 async fn a_kill_in_a_batch_loses_nothing() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         publish(&desk, &[("a", "1"), ("b", "2"), ("c", "3")]).await;
         let options = ["--batch=3", "--batch-wait=30s"];
         let mut running = desk.start(&options, "echo begun $RETRYRMQ_BATCH; sleep 600");
@@ -229,7 +229,7 @@ async fn a_kill_in_a_batch_loses_nothing() {
 #[tokio::test]
 async fn a_drain_returns_a_batch_that_waits() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let options = ["--batch=3", "--batch-wait=1m"];
         let running = desk.start(&options, "echo begun");
         publish(&desk, &[("a", "1"), ("b", "2")]).await;
@@ -244,7 +244,7 @@ async fn a_drain_returns_a_batch_that_waits() {
 #[tokio::test]
 async fn an_endpoint_answers_for_each_message_or_for_all() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let endpoint = Endpoint::new().await;
         let url = endpoint.url("/orders");
         let consume = async |ids: &[&str], answer: Value| {

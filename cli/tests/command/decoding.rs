@@ -6,7 +6,7 @@ use prost::Message;
 use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::json;
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::fixture::{TestVhost, PARKED, QUEUE};
 
 const PROTO: &str = "syntax = \"proto3\"; package shop; message Customer { int64 id = 1; string name = 2; } message Order { Customer customer = 1; double total = 2; } message Note { string text = 4; }";
 const AVRO: &str = r#"{"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}"#;
@@ -26,7 +26,7 @@ fn write_schemas(folder: &Path) {
 #[tokio::test]
 async fn bodies_are_decoded_by_the_schemas_that_are_given() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         write_schemas(folder.path());
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -182,7 +182,7 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         .unwrap();
         let mut command = desk.command(&["parked", "ls", QUEUE]);
         command.env("RETRYRMQ_CONFIG", path("bad.toml"));
-        let done = crate::stage::finish(command, None).await.exits(2);
+        let done = crate::fixture::finish(command, None).await.exits(2);
         assert!(done.err.contains("line 3, column 1"), "{done:#?}");
         desk.holds(PARKED, 4).await;
 

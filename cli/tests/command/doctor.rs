@@ -8,14 +8,14 @@ use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
 use serde_json::json;
 
 use crate::{
-    clinic::{Clinic, NOT_OF_OTHER_TESTS, found},
-    stage::{Desk, QUEUE},
+    management_fixture::{ManagementFixture, NOT_OF_OTHER_TESTS, found},
+    fixture::{TestVhost, QUEUE},
 };
 
 #[tokio::test]
 async fn every_fault_is_found_and_nothing_else() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let amqp = &clinic.desk.amqp;
         let is_4 = broker.version() >= Version::V4_0;
         // Where dead letters may end.
@@ -246,7 +246,7 @@ async fn every_fault_is_found_and_nothing_else() {
 #[tokio::test]
 async fn a_healthy_broker_yields_nothing() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let desk = &clinic.desk;
         desk.run(&["topology", QUEUE, "--apply"]).await.exits(0);
         let dead_letter = ["--strategy=dead-letter", "--retry=fixed(1s)", "--apply"];
@@ -292,7 +292,7 @@ async fn deprecated_features_are_told() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let clinic = ManagementFixture::of(&broker).await;
             let channel = clinic.desk.amqp.new_channel().await;
             let transient = lapin::options::QueueDeclareOptions::default();
             channel
@@ -317,7 +317,7 @@ async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
     on_brokers_where(
         |broker| broker.version() < Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let clinic = ManagementFixture::of(&broker).await;
             clinic
                 .policy("mirror", "^m", 0, json!({"ha-mode": "all"}))
                 .await;
@@ -332,7 +332,7 @@ async fn an_exchange_of_the_delayed_message_plugin_is_told() {
     on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let settings = ["plugins = rabbitmq_delayed_message_exchange"];
         let node = broker.own_node(&settings).await;
-        let clinic = Clinic::of(&node).await;
+        let clinic = ManagementFixture::of(&node).await;
         let delayed = [
             "topology",
             QUEUE,
@@ -355,14 +355,14 @@ async fn without_metrics_the_rest_is_found() {
         |broker| async move {
             let settings = ["management_agent.disable_metrics_collector = true"];
             let node = broker.own_node(&settings).await;
-            let clinic = Clinic::of(&node).await;
+            let clinic = ManagementFixture::of(&node).await;
             clinic
                 .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
                 .await;
             clinic.queue("limited", json!({})).await;
             clinic.routed("unheard", "dead", json!({})).await;
             clinic.routed("heard", "dead", json!({})).await;
-            let desk: &Desk = &clinic.desk;
+            let desk: &TestVhost = &clinic.desk;
             let _heard = desk.amqp.consume("heard", 1).await;
             for queue in ["heard", "heard", "unheard"] {
                 desk.amqp.publish(queue, "x").await;

@@ -4,14 +4,14 @@ use retryrmq_harness::{Permissions, eventually, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::Clinic,
-    stage::{PARKED, PATIENCE, QUEUE, finish, retryrmq},
+    management_fixture::ManagementFixture,
+    fixture::{PARKED, PATIENCE, QUEUE, finish, retryrmq},
 };
 
 #[tokio::test]
 async fn who_may_not_look_is_told_what_is_missing() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let (vhost, management) = (&clinic.desk.vhost, broker.management());
         let user = format!("{}-u", vhost.name());
         let as_user = |password: &str| {
@@ -65,7 +65,7 @@ async fn who_may_not_look_is_told_what_is_missing() {
 #[tokio::test]
 async fn who_looks_in_the_wrong_place_is_told_where_to_look() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let at = |management: String| {
             let mut command = clinic.command(&["doctor"]);
             command.env("RETRYRMQ_MANAGEMENT_URL", management);
@@ -115,7 +115,7 @@ async fn nothing_that_answers_is_said_with_the_plugin() {
 #[tokio::test]
 async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=fixed(1s)"];
         clinic
             .run(&[&plan[..], &["--apply"]].concat())

@@ -5,8 +5,8 @@ use retryrmq_harness::{Broker, Version, on_brokers, on_brokers_where, on_every_b
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::{Clinic, found},
-    stage::QUEUE,
+    management_fixture::{ManagementFixture, found},
+    fixture::QUEUE,
 };
 
 /// What 3.8 had.
@@ -36,7 +36,7 @@ async fn mend(broker: &Broker, finding: &Value) {
 #[tokio::test]
 async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
         clinic.run(&apply).await.exits(0);
         let drops = json!({"overflow": "drop-head"});
@@ -79,7 +79,7 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
 #[tokio::test]
 async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
         clinic.run(&apply).await.exits(0);
         clinic.queue("sms", json!({"x-max-length": 5})).await;
@@ -117,7 +117,7 @@ async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends(
 #[tokio::test]
 async fn a_list_of_parked_messages_says_that_a_policy_deletes_some() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
         clinic.run(&apply).await.exits(0);
         let list = ["parked", "ls", QUEUE];
@@ -140,7 +140,7 @@ async fn an_operator_policy_with_overflow_is_found() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let clinic = ManagementFixture::of(&broker).await;
             let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
             clinic.run(&apply).await.exits(0);
             let path = format!("operator-policies/{}/bounds", clinic.desk.vhost.name());
@@ -162,7 +162,7 @@ async fn an_operator_policy_with_overflow_is_found() {
 #[tokio::test]
 async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let dead_letter = ["shop", "--strategy=dead-letter", "--retry=fixed(1s)"];
         let apply = [&["topology"], &dead_letter[..], &["--apply"]].concat();
         clinic.run(&apply).await.exits(0);
@@ -191,7 +191,7 @@ async fn a_missing_feature_flag_is_found() {
         |broker| broker.is_controllable() && broker.version() < Version::V4_0,
         |broker| async move {
             let node = broker.own_node(&[OLD_FLAGS]).await;
-            let clinic = Clinic::of(&node).await;
+            let clinic = ManagementFixture::of(&node).await;
             let apply = ["topology", QUEUE, "--retry=fixed(1s)", "--apply"];
             let plan = [&["--json"], &apply[..3]].concat();
             let plan = clinic.run(&plan).await.exits(3).json();
@@ -230,7 +230,7 @@ async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
-            let clinic = Clinic::of(&broker).await;
+            let clinic = ManagementFixture::of(&broker).await;
             let apply = [
                 "topology",
                 "mails",

@@ -5,19 +5,19 @@ use retryrmq_harness::{Policy, Version, on_brokers, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
-    clinic::{Clinic, found},
-    stage::{PARKED, QUEUE},
+    management_fixture::{ManagementFixture, found},
+    fixture::{PARKED, QUEUE},
 };
 
 /// The policies of the vhost, by name.
-async fn policies(clinic: &Clinic) -> Vec<Value> {
+async fn policies(clinic: &ManagementFixture) -> Vec<Value> {
     let path = format!("policies/{}", clinic.desk.vhost.name());
     let all = clinic.broker().management().get(path).await.unwrap();
     all.as_array().unwrap().clone()
 }
 
 /// Takes a message and rejects it.
-async fn reject(clinic: &Clinic) {
+async fn reject(clinic: &ManagementFixture) {
     let amqp = &clinic.desk.amqp;
     amqp.publish(QUEUE, "x").await;
     let channel = amqp.new_channel().await;
@@ -29,7 +29,7 @@ async fn reject(clinic: &Clinic) {
 #[tokio::test]
 async fn what_is_rejected_is_parked_and_every_key_is_kept() {
     on_every_broker(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let base = json!({"max-length": 1000, "overflow": "reject-publish"});
         clinic.policy("all", "^orders$", 3, base).await;
@@ -136,7 +136,7 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
 #[tokio::test]
 async fn a_parking_queue_that_somebody_deleted_is_created_again() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         clinic
             .queue(QUEUE, json!({"x-queue-type": "classic"}))
             .await;
@@ -182,7 +182,7 @@ async fn a_parking_queue_that_somebody_deleted_is_created_again() {
 #[tokio::test]
 async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         let enable = |queue: &'static str| async {
             clinic.run(&["enable", queue, "--yes"]).await.exits(5).err
         };
@@ -249,7 +249,7 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
 #[tokio::test]
 async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         clinic
             .queue("eu.orders(1)", json!({"x-max-length": 10}))
             .await;
@@ -271,7 +271,7 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
 #[tokio::test]
 async fn a_parking_queue_that_loses_is_told_before_anything_goes_there() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let short = json!({"x-message-ttl": 3_000});
         clinic.queue(PARKED, short).await;

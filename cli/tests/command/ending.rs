@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::stage::{Desk, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{TestVhost, PARKED, PATIENCE, QUEUE};
 
 fn process(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")
@@ -21,7 +21,7 @@ async fn gone(process: Pid) {
 #[tokio::test]
 async fn after_so_many_attempts_no_more_messages_are_touched() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         for n in 0..5 {
             desk.amqp.publish(QUEUE, n.to_string()).await;
         }
@@ -39,7 +39,7 @@ async fn after_so_many_attempts_no_more_messages_are_touched() {
 #[tokio::test]
 async fn an_idle_consumer_ends() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let done = desk
             .run(&[
@@ -62,7 +62,7 @@ async fn an_idle_consumer_ends() {
 #[tokio::test]
 async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let done = desk
             .run(&[
@@ -94,7 +94,7 @@ async fn a_consumer_is_idle_from_the_end_of_its_last_command_on() {
 async fn asked_to_end_it_lets_commands_finish() {
     on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             for _ in 0..3 {
                 desk.amqp.publish(QUEUE, "").await;
             }
@@ -117,7 +117,7 @@ async fn asked_to_end_it_lets_commands_finish() {
 async fn a_command_that_the_same_signal_ended_has_not_failed() {
     on_brokers(|broker| async move {
         for signal in [Signal::TERM, Signal::HUP] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             desk.amqp.publish(QUEUE, "").await;
             let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
             let command = process(&running.line().await);
@@ -139,7 +139,7 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
             (&["--drain=10m"][..], true, 130),
             (&["--drain=100ms", "--grace=100ms"], false, 0),
         ] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             desk.amqp.publish(QUEUE, "").await;
             let mut running = desk.start(options, deaf);
             let command = process(&running.line().await);
@@ -158,7 +158,7 @@ async fn a_second_signal_and_the_end_of_the_drain_stop_commands() {
 #[tokio::test]
 async fn a_timeout_ends_all_that_the_command_started() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let script = "trap '' TERM; sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait; wait";
         let mut running = desk.start(&["--count=1", "--timeout=300ms", "--grace=100ms", "--retry=fixed(1h)"], script);
@@ -186,7 +186,7 @@ async fn the_whole_group_has_its_grace() {
             ][..],
             &["--drain=0s", "--grace=10m"],
         ] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             desk.amqp.publish(QUEUE, "").await;
             let mut running = desk.start(options, &script);
             while running.line().await != "ready" {}
@@ -204,7 +204,7 @@ async fn the_whole_group_has_its_grace() {
 #[tokio::test]
 async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let deaf = "trap 'echo asked' TERM; while :; do sleep 0.05; done";
         let options = [
@@ -224,7 +224,7 @@ async fn a_second_signal_cuts_the_grace_of_a_timeout_short() {
 #[tokio::test]
 async fn an_ignored_hangup_stays_ignored() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let mut running = desk.start_without_hangups("echo handled");
         for _ in 0..2 {
             desk.amqp.publish(QUEUE, "").await;
@@ -246,7 +246,7 @@ async fn counted_attempts_may_take_as_long_as_they_like() {
         let script = "trap 'echo asked; exit 0' TERM; echo ready; n=0; \
             while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); done; echo finished";
         for (signal, end, left) in [(None, "finished", 0), (Some(Signal::INT), "asked", 1)] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             desk.amqp.publish(QUEUE, "").await;
             let mut running = desk.start(&options, script);
             assert_eq!(running.line().await, "ready");
@@ -264,7 +264,7 @@ async fn counted_attempts_may_take_as_long_as_they_like() {
 #[tokio::test]
 async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // As Java, Node and shells end when a service manager signals the whole group.
         let script = "trap 'exit 143' TERM; echo $$; while :; do sleep 0.05; done";
@@ -282,7 +282,7 @@ async fn a_status_that_tells_of_the_same_signal_is_no_failure_either() {
 #[tokio::test]
 async fn the_command_may_hear_of_the_end_before_we_do() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let mut running = desk.start(&["--retry=fixed(1h)"], "echo $$; exec sleep 600");
         let command = process(&running.line().await);
@@ -299,7 +299,7 @@ async fn the_command_may_hear_of_the_end_before_we_do() {
 #[tokio::test]
 async fn commands_do_not_outlive_a_consumer_that_was_killed() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // Once the body is through, the process that ends commands knows of this one.
         let mut running = desk.start(
@@ -318,7 +318,7 @@ async fn commands_do_not_outlive_a_consumer_that_was_killed() {
 #[tokio::test]
 async fn a_program_that_is_gone_costs_no_attempt() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let name = format!("retryrmq-{}-{}", std::process::id(), desk.vhost.name());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).unwrap();
@@ -396,7 +396,7 @@ async fn door() -> (tokio::net::TcpListener, u16) {
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for_where_that_is_asked() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "x").await;
         let (listener, port) = door().await;
         drop(listener);
@@ -440,7 +440,7 @@ async fn asked_to_end_while_nobody_answers_it_ends() {
         }
     });
     let url = format!("amqp://127.0.0.1:{port}?connection_timeout=60000");
-    let mut command = crate::stage::retryrmq();
+    let mut command = crate::fixture::retryrmq();
     command.args(["--url", &url, "consume", QUEUE, "--", "true"]);
     let child = command.spawn().unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -471,7 +471,7 @@ async fn the_last_of_a_count_has_no_longer_when_the_login_is_refused() {
 /// With these options, and a message for this command.
 async fn ends_when_refused(options: &'static [&'static str], command: &'static [&'static str]) {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let management = broker.management();
         let user = format!("{}-maria", desk.vhost.name());
         management.create_user(&user, "old", "").await.unwrap();
@@ -501,7 +501,7 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
     on_brokers(|broker| async move {
         let folder = tempfile::tempdir().unwrap();
         let (began, ended) = (folder.path().join("began"), folder.path().join("ended"));
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let management = broker.management();
         let user = format!("{}-maria", desk.vhost.name());
         management.create_user(&user, "old", "").await.unwrap();
@@ -537,7 +537,7 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
 }
 
 /// Closes the connections of a command, and changes the password.
-async fn refuse(broker: &Broker, desk: &Desk, user: &str) {
+async fn refuse(broker: &Broker, desk: &TestVhost, user: &str) {
     let management = broker.management();
     management.create_user(user, "new", "").await.unwrap();
     // Known to the management API a moment after they are open.

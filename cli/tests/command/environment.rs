@@ -4,12 +4,12 @@ use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, Done, QUEUE};
+use crate::fixture::{TestVhost, CommandOutput, QUEUE};
 
 /// The variables as `env -0` prints them, in the line of the command.
 const SHOW: &str = "env -0 | grep -z ^RETRYRMQ_ | tr '\\0' '\\n' >&2";
 
-fn variable(done: &Done, name: &str) -> Option<String> {
+fn variable(done: &CommandOutput, name: &str) -> Option<String> {
     let start = format!("RETRYRMQ_{name}=");
     done.err
         .lines()
@@ -24,7 +24,7 @@ fn table<'a>(entries: impl IntoIterator<Item = (&'a str, AMQPValue)>) -> FieldTa
     table
 }
 
-async fn publish(desk: &Desk, headers: FieldTable) {
+async fn publish(desk: &TestVhost, headers: FieldTable) {
     let properties = BasicProperties::default()
         .with_message_id("id-1".into())
         .with_headers(headers);
@@ -34,7 +34,7 @@ async fn publish(desk: &Desk, headers: FieldTable) {
 #[tokio::test]
 async fn headers_of_every_type_are_json() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let nested = table([("k", AMQPValue::Void), ("l", AMQPValue::LongString("x".into()))]);
         publish(&desk, table([
             ("bool", AMQPValue::Boolean(true)),
@@ -89,7 +89,7 @@ async fn headers_of_every_type_are_json() {
 #[tokio::test]
 async fn a_nul_does_not_keep_a_command_from_starting() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let properties = BasicProperties::default()
             .with_message_id("a\0b".into())
             .with_headers(table([
@@ -109,7 +109,7 @@ async fn a_nul_does_not_keep_a_command_from_starting() {
 #[tokio::test]
 async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         publish(
             &desk,
             table([
@@ -136,7 +136,7 @@ async fn headers_too_large_for_an_environment_are_cut_and_said_so() {
 #[tokio::test]
 async fn nothing_is_inherited_that_belongs_to_another_message() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         let mut command = desk.command(&[
             "--json",
@@ -153,7 +153,7 @@ async fn nothing_is_inherited_that_belongs_to_another_message() {
             .env("RETRYRMQ_MESSAGE_ID", "outer")
             .env("RETRYRMQ_LAST_ERROR", "outer")
             .env("RETRYRMQ_HEADERS_CUT", "9");
-        let done = crate::stage::finish(command, None).await.exits(0);
+        let done = crate::fixture::finish(command, None).await.exits(0);
         for name in ["MESSAGE_ID", "LAST_ERROR", "HEADERS_CUT"] {
             assert_eq!(variable(&done, name), None, "{name}");
         }

@@ -8,7 +8,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::{fixture::Fixture, replaying::edit, stage::Desk};
+use crate::{dead_letter_fixture::DeadLetterFixture, replaying::edit, fixture::TestVhost};
 
 /// The names of a message's headers that are not ours.
 fn names(headers: &FieldTable) -> Vec<&str> {
@@ -22,7 +22,7 @@ fn names(headers: &FieldTable) -> Vec<&str> {
 #[tokio::test]
 async fn every_library_is_told_and_replayed_to_its_own_queue() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let dead = "everybody_error";
         desk.amqp.declare(dead, QueueType::Quorum).await;
         let came_from = [
@@ -33,7 +33,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
         ];
         for (name, queue) in came_from {
             desk.amqp.declare(queue, QueueType::Classic).await;
-            Fixture::named(name).arrives(&desk, dead).await;
+            DeadLetterFixture::named(name).arrives(&desk, dead).await;
         }
         desk.holds(dead, 4).await;
         let mut lines = desk
@@ -104,7 +104,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
             names(&headers),
             ["Content-Type", "MT-Fault-Address", "publishId", "tenant"]
         );
-        assert_eq!(message.text(), Fixture::named("masstransit").body());
+        assert_eq!(message.text(), DeadLetterFixture::named("masstransit").body());
         assert_eq!(message.header_int("x-retry-replays"), Some(1));
 
         let headers = took("Sales").await.headers();
@@ -145,7 +145,7 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
 #[tokio::test]
 async fn what_celery_rejects_goes_back_to_its_worker() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let (work, dead) = ("celery.orders", "celery.dead");
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", dead)] {
@@ -174,7 +174,7 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
             FieldTable::default(),
         );
         bound.await.unwrap();
-        let task = Fixture::named("celery-rejected");
+        let task = DeadLetterFixture::named("celery-rejected");
         desk.amqp
             .publish_to(
                 "celery.shop",
@@ -229,7 +229,7 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
 #[tokio::test]
 async fn a_counter_within_the_body_begins_again() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         for (name, work, dead, old, new) in [
             (
                 "dramatiq-charge",
@@ -257,7 +257,7 @@ async fn a_counter_within_the_body_begins_again() {
                 .declare_with(work, QueueType::Classic, route)
                 .await;
             desk.amqp.declare(dead, QueueType::Classic).await;
-            let task = Fixture::named(name);
+            let task = DeadLetterFixture::named(name);
             task.arrives(&desk, work).await;
             desk.holds(work, 1).await;
             let got = desk
@@ -298,12 +298,12 @@ async fn a_counter_within_the_body_begins_again() {
 #[tokio::test]
 async fn what_goes_nowhere_stays_and_says_what_to_do() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let dead = "failed";
         desk.amqp.declare(dead, QueueType::Quorum).await;
         desk.amqp.declare("async.orders", QueueType::Quorum).await;
         for name in ["spring-exchange", "symfony", "symfony-php", "masstransit"] {
-            Fixture::named(name).arrives(&desk, dead).await;
+            DeadLetterFixture::named(name).arrives(&desk, dead).await;
         }
         desk.amqp.publish(dead, "plain").await;
         desk.holds(dead, 5).await;
@@ -367,12 +367,12 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
 #[tokio::test]
 async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let (dead, work) = ("everybody_error", "Shop.OrderPlaced, Shop_billing");
         desk.amqp.declare(dead, QueueType::Quorum).await;
         desk.amqp.declare(work, QueueType::Quorum).await;
         for _ in 0..2 {
-            let envelope = Fixture::named("easynetq-newtonsoft");
+            let envelope = DeadLetterFixture::named("easynetq-newtonsoft");
             envelope.arrives(&desk, dead).await;
         }
         desk.amqp.publish(dead, "plain").await;
@@ -434,12 +434,12 @@ async fn an_original_is_edited_and_what_goes_nowhere_is_told_one_by_one() {
 #[tokio::test]
 async fn a_look_at_anothers_queue_costs_nothing() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let dead = "orders_error";
         let mut limit = FieldTable::default();
         limit.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(2));
         desk.amqp.declare_with(dead, QueueType::Quorum, limit).await;
-        let fixture = Fixture::named("masstransit");
+        let fixture = DeadLetterFixture::named("masstransit");
         for number in 0..3 {
             let properties = fixture
                 .properties()
@@ -476,7 +476,7 @@ async fn a_look_at_anothers_queue_costs_nothing() {
 #[tokio::test]
 async fn everything_that_died_in_a_virtual_host() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", "graveyard")] {
             let name = format!("x-dead-letter-{name}");
@@ -538,13 +538,13 @@ async fn everything_that_died_in_a_virtual_host() {
 #[tokio::test]
 async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let (dead, ours) = ("everybody_error", "mail.parked");
         for queue in [dead, ours] {
             desk.amqp.declare(queue, QueueType::Quorum).await;
         }
         for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
-            Fixture::named(name).arrives(&desk, dead).await;
+            DeadLetterFixture::named(name).arrives(&desk, dead).await;
         }
         desk.amqp.publish(ours, "{\"Customer\": 7}").await;
         desk.holds(dead, 3).await;
@@ -604,7 +604,7 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
                 &json!("acme")
             )
         );
-        assert_eq!(shown["body"], Fixture::named("easynetq-newtonsoft").body());
+        assert_eq!(shown["body"], DeadLetterFixture::named("easynetq-newtonsoft").body());
 
         let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
         let version = broker.version().to_string();

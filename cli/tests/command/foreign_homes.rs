@@ -8,17 +8,17 @@ use retryrmq_harness::{
 };
 use serde_json::json;
 
-use crate::{fixture::Fixture, stage::Desk};
+use crate::{dead_letter_fixture::DeadLetterFixture, fixture::TestVhost};
 
 #[tokio::test]
 async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let (dead, parked) = ("orders_error", "orders.parked");
         for queue in [dead, parked, "orders"] {
             desk.amqp.declare(queue, QueueType::Classic).await;
         }
-        let mut forged = Fixture::named("masstransit");
+        let mut forged = DeadLetterFixture::named("masstransit");
         forged.0["headers"]["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/orders.parked");
         forged.arrives(&desk, dead).await;
         desk.holds(dead, 1).await;
@@ -38,7 +38,7 @@ async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
 #[tokio::test]
 async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let (work, parked, other) = ("orders", "orders.parked", "payments");
         let mut route = FieldTable::default();
         for (name, value) in [("exchange", ""), ("routing-key", parked)] {
@@ -52,7 +52,7 @@ async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
             desk.amqp.declare(queue, QueueType::Classic).await;
         }
         // No time of the failure, so that nothing says which came first.
-        let mut forged = Fixture::named("masstransit");
+        let mut forged = DeadLetterFixture::named("masstransit");
         let headers = forged.0["headers"].as_object_mut().unwrap();
         headers.remove("MT-Fault-Timestamp");
         headers["MT-Fault-InputAddress"] = json!("rabbitmq://localhost/payments");

@@ -7,7 +7,7 @@ use retryrmq_harness::{Permissions, on_brokers};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{Desk, PARKED, QUEUE, finish};
+use crate::fixture::{TestVhost, PARKED, QUEUE, finish};
 
 fn verdict(lines: &[Value], name: &str) -> String {
     let line = lines.iter().find(|line| line["name"] == name);
@@ -21,7 +21,7 @@ fn verdict(lines: &[Value], name: &str) -> String {
 async fn only_what_is_empty_unused_and_in_no_policy_goes() {
     on_brokers(|broker| async move {
         for kind in ["quorum", "classic"] {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             let kind = format!("--queue-type={kind}");
             let made = [
                 "topology",
@@ -58,7 +58,7 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
             desk.holds("orders.retry.7000", 0).await;
             drop(consumer);
             // Its channel stays, and so does the consumer: another connection shows that it is gone.
-            let after = Desk {
+            let after = TestVhost {
                 amqp: desk.vhost.connect().await,
                 vhost: desk.vhost,
             };
@@ -94,7 +94,7 @@ async fn only_what_is_empty_unused_and_in_no_policy_goes() {
 #[tokio::test]
 async fn what_was_deleted_before_an_error_is_told() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let was = "list(7s, 70s)";
         let retry = format!("--retry={was}");
         let made = ["topology", QUEUE, &retry, "--queue-type=classic", "--apply"];
@@ -128,7 +128,7 @@ async fn what_was_deleted_before_an_error_is_told() {
 #[tokio::test]
 async fn beside_a_failing_consumer_nothing_is_deleted_and_nothing_is_lost() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let policy = "--retry=fixed(200ms, retries=2)";
         let sweep = [
             "--json",

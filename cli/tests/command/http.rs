@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::{Authority, Endpoint},
-    stage::{Desk, Done, PARKED, QUEUE},
+    fixture::{TestVhost, CommandOutput, PARKED, QUEUE},
 };
 
 /// For what has nothing to do with the version.
@@ -16,14 +16,14 @@ pub(crate) fn one_broker() -> Broker {
 }
 
 /// Consumes `count` messages over HTTP, with JSON output.
-pub(crate) async fn consume(desk: &Desk, count: usize, url: &str, options: &[&str]) -> Done {
+pub(crate) async fn consume(desk: &TestVhost, count: usize, url: &str, options: &[&str]) -> CommandOutput {
     let count = format!("--count={count}");
     let mut arguments = vec!["--json", "consume", QUEUE, "--dlx", &count, "--http", url];
     arguments.extend(options);
     desk.run(&arguments).await
 }
 
-pub(crate) async fn send(desk: &Desk, id: &str, body: &Value) {
+pub(crate) async fn send(desk: &TestVhost, id: &str, body: &Value) {
     let properties = BasicProperties::default().with_message_id(id.into());
     desk.amqp
         .publish_with(QUEUE, body.to_string(), properties)
@@ -31,7 +31,7 @@ pub(crate) async fn send(desk: &Desk, id: &str, body: &Value) {
 }
 
 #[track_caller]
-pub(crate) fn of(done: &Done, event: &str, id: &str) -> Value {
+pub(crate) fn of(done: &CommandOutput, event: &str, id: &str) -> Value {
     let found = done
         .events(event)
         .into_iter()
@@ -42,7 +42,7 @@ pub(crate) fn of(done: &Done, event: &str, id: &str) -> Value {
 #[tokio::test]
 async fn every_answer_has_its_outcome() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let endpoint = Endpoint::new().await;
         let date = "Fri, 31 Dec 1999 23:59:59 GMT";
         for (id, answer) in [
@@ -160,7 +160,7 @@ async fn every_answer_has_its_outcome() {
 
 #[tokio::test]
 async fn statuses_that_park_are_the_operators_choice() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for (id, status) in [("a", 400), ("b", 404), ("c", 422)] {
         send(&desk, id, &json!({ "status": status })).await;
@@ -181,7 +181,7 @@ async fn statuses_that_park_are_the_operators_choice() {
 
 #[tokio::test]
 async fn a_request_shows_the_message() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let mut headers = FieldTable::default();
     headers.insert(
@@ -257,7 +257,7 @@ async fn a_request_shows_the_message() {
 
 #[tokio::test]
 async fn any_body_arrives_as_it_is() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let bodies = [Vec::new(), vec![0, 0xff, b'\r', b'\n'], vec![7; 3_000_000]];
     for body in &bodies {
@@ -282,7 +282,7 @@ async fn any_body_arrives_as_it_is() {
 
 #[tokio::test]
 async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let (endpoint, other) = (Endpoint::new().await, Endpoint::new().await);
     let elsewhere = format!("{}?k=s3cr3t", other.url("/moved"));
     for (id, status, location) in [
@@ -341,7 +341,7 @@ async fn a_redirect_keeps_the_body_and_stays_with_its_origin() {
 
 #[tokio::test]
 async fn tls_is_checked_and_http_2_is_agreed_on() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let authority = Authority::new();
     let endpoint = Endpoint::with_tls(&authority).await;
     let folder = tempfile();
@@ -383,7 +383,7 @@ async fn tls_is_checked_and_http_2_is_agreed_on() {
 
 #[tokio::test]
 async fn http_2_without_tls_and_keep_alive_are_there() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for option in [&["--http2-prior-knowledge"][..], &[]] {
         desk.amqp.publish(QUEUE, "").await;
@@ -395,7 +395,7 @@ async fn http_2_without_tls_and_keep_alive_are_there() {
 
 #[tokio::test]
 async fn an_endpoint_that_is_down_is_a_failure_like_any_other() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);

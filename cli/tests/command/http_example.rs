@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::stage::{Desk, PATIENCE, QUEUE, finish};
+use crate::fixture::{TestVhost, PATIENCE, QUEUE, finish};
 
 /// What the README has in its one block: commands, and what is printed.
 fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {
@@ -50,7 +50,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         };
         let port = free_port();
         let at_port = |command: &str| command.replace("8080", &port.to_string());
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
 
         let serve = at_port(serve.strip_suffix(" &").expect("it runs beside"));
         let mut endpoint = endpoint(&folder, &serve.split(' ').collect::<Vec<_>>());

@@ -4,17 +4,17 @@ use retryrmq_harness::eventually;
 use serde_json::json;
 
 use crate::{
-    endpoint::{Rude, rude},
+    endpoint::{Misbehaviour, rude},
     http::{consume, of, one_broker},
-    stage::{Desk, QUEUE},
+    fixture::{TestVhost, QUEUE},
 };
 
 const OPTIONS: [&str; 2] = ["--retry=fixed(2h)", "--timeout=10s"];
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_a_failure_with_a_type_of_its_own() {
-    let desk = Desk::with_queue(&one_broker()).await;
-    let url = rude(Rude::Echo).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
+    let url = rude(Misbehaviour::Echo).await;
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(2_000_000));
     let answers: [&[u8]; 6] = [
         b"",
@@ -44,8 +44,8 @@ async fn an_answer_that_is_none_is_a_failure_with_a_type_of_its_own() {
 
 #[tokio::test]
 async fn odd_bytes_in_headers_and_a_body_that_breaks_off_do_not_matter() {
-    let desk = Desk::with_queue(&one_broker()).await;
-    let url = rude(Rude::Echo).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
+    let url = rude(Misbehaviour::Echo).await;
     for (answer, event) in [
         (
             &b"HTTP/1.1 200 \xff\xfe\r\nx: \xff\x9b\r\n\r\n"[..],
@@ -71,12 +71,12 @@ async fn odd_bytes_in_headers_and_a_body_that_breaks_off_do_not_matter() {
 
 #[tokio::test]
 async fn a_body_without_an_end_and_an_answer_before_its_time_are_bounded() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     for (how, event, error) in [
-        (Rude::Endless(200), "handled", ""),
-        (Rude::Endless(500), "retried", "HTTP 500: xxx"),
-        (Rude::Stuck(200), "handled", ""),
-        (Rude::Stuck(500), "retried", "HTTP 500: abc"),
+        (Misbehaviour::Endless(200), "handled", ""),
+        (Misbehaviour::Endless(500), "retried", "HTTP 500: xxx"),
+        (Misbehaviour::Stuck(200), "handled", ""),
+        (Misbehaviour::Stuck(500), "retried", "HTTP 500: abc"),
     ] {
         desk.amqp.publish(QUEUE, "").await;
         let done = consume(&desk, 1, &rude(how).await, &OPTIONS).await.exits(0);
@@ -87,7 +87,7 @@ async fn a_body_without_an_end_and_an_answer_before_its_time_are_bounded() {
         assert!(said.starts_with(error) && said.len() < 500, "{said}");
     }
     desk.amqp.publish(QUEUE, vec![7; 4_000_000]).await;
-    let done = consume(&desk, 1, &rude(Rude::Hasty).await, &OPTIONS)
+    let done = consume(&desk, 1, &rude(Misbehaviour::Hasty).await, &OPTIONS)
         .await
         .exits(0);
     let error = done.events("retried")[0]["error"]
@@ -102,9 +102,9 @@ async fn a_body_without_an_end_and_an_answer_before_its_time_are_bounded() {
 
 #[tokio::test]
 async fn who_answers_too_slowly_has_failed() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     crate::http::send(&desk, "a", &json!({})).await;
-    let url = rude(Rude::Slow).await;
+    let url = rude(Misbehaviour::Slow).await;
     let options = ["--retry=fixed(2h)", "--timeout=500ms"];
     let done = consume(&desk, 1, &url, &options).await.exits(0);
     let error = of(&done, "retried", "a")["error"]
@@ -118,7 +118,7 @@ async fn who_answers_too_slowly_has_failed() {
             url.trim_end_matches('/')
         )
     );
-    eventually(crate::stage::PATIENCE, "the copy", || async {
+    eventually(crate::fixture::PATIENCE, "the copy", || async {
         let waiting = desk.amqp.take("orders.retry.7200000").await;
         waiting
             .map(|message| {

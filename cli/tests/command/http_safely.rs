@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     endpoint::{Endpoint, Seen},
     http::{consume, of, one_broker, send, tempfile},
-    stage::{Desk, PARKED, QUEUE, finish, retryrmq},
+    fixture::{TestVhost, PARKED, QUEUE, finish, retryrmq},
 };
 
 const KEY: &[u8] = b"0123456789abcdefghijklmn";
@@ -34,7 +34,7 @@ fn verify(seen: &Seen, key: &[u8]) -> bool {
 
 #[tokio::test]
 async fn a_signature_is_what_a_receiver_expects() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("secret");
@@ -71,7 +71,7 @@ async fn a_signature_is_what_a_receiver_expects() {
 
 #[tokio::test]
 async fn a_token_is_read_again_when_its_file_changes() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("token");
@@ -106,7 +106,7 @@ async fn a_token_is_read_again_when_its_file_changes() {
 
 #[tokio::test]
 async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     let folder = tempfile();
     let file = folder.join("token");
@@ -162,7 +162,7 @@ async fn no_secret_is_shown_even_where_the_endpoint_repeats_it() {
 
 #[tokio::test]
 async fn asked_to_end_it_waits_for_answers() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for _ in 0..3 {
         desk.amqp
@@ -181,7 +181,7 @@ async fn asked_to_end_it_waits_for_answers() {
 #[tokio::test]
 async fn the_end_of_the_drain_and_a_second_signal_abort_requests() {
     for (option, second, code) in [("--drain=100ms", false, 0), ("--drain=10m", true, 130)] {
-        let desk = Desk::with_queue(&one_broker()).await;
+        let desk = TestVhost::with_queue(&one_broker()).await;
         let endpoint = Endpoint::new().await;
         desk.amqp
             .publish(QUEUE, json!({"hold": true}).to_string())
@@ -209,7 +209,7 @@ async fn the_end_of_the_drain_and_a_second_signal_abort_requests() {
 
 #[tokio::test]
 async fn with_a_pause_an_endpoint_that_is_down_costs_few_attempts() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     for n in 0..30 {
         send(&desk, &n.to_string(), &json!({})).await;
     }
@@ -321,7 +321,7 @@ async fn options_that_make_no_sense_are_refused_with_a_sentence() {
 
 #[tokio::test]
 async fn without_dlx_a_failure_is_left_to_the_queue() {
-    let desk = Desk::with_queue(&one_broker()).await;
+    let desk = TestVhost::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     send(
         &desk,

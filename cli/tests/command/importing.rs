@@ -5,12 +5,12 @@ use retryrmq_harness::{QueueType, on_brokers};
 use serde_json::json;
 
 use crate::{
-    stage::{Desk, PARKED, QUEUE},
-    walking::parked,
+    fixture::{TestVhost, PARKED, QUEUE},
+    interrupted_walks::parked,
 };
 
 /// Lines of a file that `parked export` wrote, one of them with more headers than a frame has room for.
-async fn exported(desk: &Desk, count: u64, too_large: Option<usize>) -> String {
+async fn exported(desk: &TestVhost, count: u64, too_large: Option<usize>) -> String {
     desk.amqp.declare(PARKED, QueueType::Quorum).await;
     for number in 1..=count {
         let id = format!("m{number}");
@@ -32,7 +32,7 @@ async fn exported(desk: &Desk, count: u64, too_large: Option<usize>) -> String {
 #[tokio::test]
 async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let text = exported(&desk, 5, Some(3)).await;
         let import = ["--json", "parked", "import", "-"];
         let done = desk.feed(&import, text.as_bytes()).await.exits(1);
@@ -61,7 +61,7 @@ async fn a_line_that_no_broker_takes_keeps_no_other_out_and_doubles_none() {
 #[tokio::test]
 async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let text = exported(&desk, 5, None).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongInt(2));
@@ -93,7 +93,7 @@ async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
 #[tokio::test]
 async fn an_export_that_nobody_reads_to_the_end_does_not_end_well() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.declare(PARKED, QueueType::Quorum).await;
         for number in 0..50 {
             let record = parked(&format!("m{number}"), 1_700_000_000, "no answer");

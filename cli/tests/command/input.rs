@@ -2,12 +2,12 @@
 
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 
-use crate::stage::{Desk, QUEUE};
+use crate::fixture::{TestVhost, QUEUE};
 
 #[tokio::test]
 async fn a_body_arrives_byte_for_byte() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let bodies: [Vec<u8>; 4] = [
             Vec::new(),
             vec![0, 0xff, 0xfe, b'\n', 0x80, 0],
@@ -34,7 +34,7 @@ async fn a_body_arrives_byte_for_byte() {
 #[tokio::test]
 async fn a_command_need_not_read_its_input() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         for _ in 0..3 {
             desk.amqp.publish(QUEUE, vec![b'x'; 8 * 1024 * 1024]).await;
         }
@@ -49,7 +49,7 @@ async fn a_command_need_not_read_its_input() {
 #[tokio::test]
 async fn very_much_output_is_passed_on_and_only_its_end_kept() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp
             .publish_with(
                 QUEUE,
@@ -89,7 +89,7 @@ async fn very_much_output_is_passed_on_and_only_its_end_kept() {
 #[tokio::test]
 async fn what_a_command_leaves_behind_holds_nothing_up() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.amqp.publish(QUEUE, "").await;
         // The sleeper keeps standard error open; the command itself has ended.
         let done = desk.start(&["--count=1"], "sleep 30 <&- >&- & echo $!");

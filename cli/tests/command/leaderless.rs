@@ -6,7 +6,7 @@ use lapin::{
 };
 use retryrmq_harness::{Amqp, Broker, Node, QueueType, eventually, on_brokers_where};
 
-use crate::stage::{Done, PARKED, PATIENCE, QUEUE, finish, retryrmq};
+use crate::fixture::{CommandOutput, PARKED, PATIENCE, QUEUE, finish, retryrmq};
 
 const WAITING: &str = "orders.retry.16000000";
 const NOTES: &str = "orders.notes.parked";
@@ -24,7 +24,7 @@ impl Pair {
         Self { near, far }
     }
 
-    async fn run(&self, arguments: &[&str]) -> Done {
+    async fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = retryrmq();
         command.env("RETRYRMQ_URL", self.near.url()).args(arguments);
         finish(command, None).await

@@ -3,12 +3,12 @@
 use retryrmq_harness::on_brokers;
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE, finish};
+use crate::fixture::{TestVhost, PARKED, QUEUE, finish};
 
 /// A message whose body is a shell script: the command runs it.
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
 
-async fn send(desk: &Desk, id: &str, body: &str) {
+async fn send(desk: &TestVhost, id: &str, body: &str) {
     desk.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
         .await
         .exits(0);
@@ -17,7 +17,7 @@ async fn send(desk: &Desk, id: &str, body: &str) {
 #[tokio::test]
 async fn every_way_to_end_has_its_outcome() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let scripts = [
             ("ok", "exit 0"),
             ("park", "echo trace >&2; echo no such customer >&2; exit 65"),
@@ -121,7 +121,7 @@ async fn every_way_to_end_has_its_outcome() {
 #[tokio::test]
 async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         send(&desk, "a", "").await;
         let script = "echo \"$RETRYRMQ_ATTEMPT $RETRYRMQ_RETRIES $RETRYRMQ_LAST_ERROR\" >&2; echo \"failed $RETRYRMQ_ATTEMPT\" >&2; exit 1";
         let done = desk.consume(3, &["--retry=list(100ms, 200ms)"], script).await.exits(0);
@@ -137,7 +137,7 @@ async fn a_message_comes_back_with_its_past_and_is_parked_in_the_end() {
 #[tokio::test]
 async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let ignoring = |arguments: &[&str]| desk.below("trap '' CHLD", arguments);
         let mut status = tokio::process::Command::new("bash");
         status
@@ -175,7 +175,7 @@ async fn an_end_is_heard_of_where_a_supervisor_ignores_the_end_of_its_children()
 #[tokio::test]
 async fn rules_go_by_the_kind_of_end() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         for id in ["3", "4"] {
             send(&desk, id, &format!("exit {id}")).await;
         }
@@ -201,7 +201,7 @@ async fn rules_go_by_the_kind_of_end() {
 #[tokio::test]
 async fn without_dlx_the_queue_decides() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         send(&desk, "a", "").await;
         let done = desk
             .run(&[

@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use crate::{
     readme::says,
-    stage::{Desk, finish, retryrmq},
+    fixture::{TestVhost, finish, retryrmq},
 };
 
 /// Where pages are.
@@ -73,7 +73,7 @@ fn exit_code(command: &str) -> i32 {
 
 /// Does what a page says; what was wrong, if anything was.
 async fn follow(broker: &Broker, page: &str, text: &str) -> Result<(), String> {
-    let desk = Desk::of(broker).await;
+    let desk = TestVhost::of(broker).await;
     let folder = tempfile::tempdir().expect("a folder");
     let bin = Path::new(env!("CARGO_BIN_EXE_retryrmq"))
         .parent()

@@ -4,11 +4,11 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE};
+use crate::fixture::{TestVhost, PARKED, QUEUE};
 
 /// Five parked messages: `a`, `b` and one without id failed alike, `c` was given up, and the broker dead-lettered `x`.
-async fn stage(broker: &retryrmq_harness::Broker) -> Desk {
-    let desk = Desk::of(broker).await;
+async fn stage(broker: &retryrmq_harness::Broker) -> TestVhost {
+    let desk = TestVhost::of(broker).await;
     desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
         .await
         .exits(0);
@@ -57,7 +57,7 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_task_of_celery_is_shown_with_its_name_and_arguments() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
             .await
             .exits(0);
@@ -464,7 +464,7 @@ const DROPPED: &str = "orders.parked.dropped";
 #[tokio::test]
 async fn a_queue_that_nothing_was_parked_for() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let done = desk.run(&["parked", "ls", "nope.parked"]).await.exits(3);
         assert!(
             done.err.contains("give the work queue's name, `nope`"),

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::stage::{Desk, PATIENCE, QUEUE};
+use crate::fixture::{TestVhost, PATIENCE, QUEUE};
 
 /// The status and the body; nothing if nobody listens.
 async fn get(port: u16, path: &str) -> Option<(u16, String)> {
@@ -24,7 +24,7 @@ async fn get(port: u16, path: &str) -> Option<(u16, String)> {
 #[tokio::test]
 async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let listen = format!("--listen=127.0.0.1:{port}");

@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tokio::process::Command;
 
-use crate::stage::{Desk, PATIENCE, QUEUE, Running};
+use crate::fixture::{TestVhost, PATIENCE, QUEUE, Running};
 
 /// Runs a program as process 1 of a PID namespace.
 fn alone() -> Command {
@@ -53,7 +53,7 @@ async fn as_process_1_it_reaps_what_commands_leave_behind() {
         return;
     }
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let flags = tempfile::tempdir().unwrap();
         let go_on = flags.path().join("go-on");
         for n in 0..40 {

@@ -9,12 +9,12 @@ use retryrmq_harness::{
     on_brokers,
 };
 
-use crate::stage::{Desk, QUEUE};
+use crate::fixture::{TestVhost, QUEUE};
 
 #[tokio::test]
 async fn a_message_is_as_it_was_asked_for() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let arguments = [
             "--json",
             "publish",
@@ -48,7 +48,7 @@ async fn a_message_is_as_it_was_asked_for() {
 #[tokio::test]
 async fn bodies_come_from_standard_input_too() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let body = [0, 0xff, b'\n', 0];
         desk.feed(&["publish", "--queue", QUEUE], &body)
             .await
@@ -91,7 +91,7 @@ async fn bodies_come_from_standard_input_too() {
 #[tokio::test]
 async fn what_no_queue_takes_is_an_error() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let done = desk.run(&["publish", QUEUE, "x"]).await.exits(2);
         assert!(done.err.contains("pass --queue orders"), "{done:#?}");
         let done = desk
@@ -153,7 +153,7 @@ async fn what_no_queue_takes_is_an_error() {
 #[tokio::test]
 async fn a_delayed_message_waits() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
             .await
             .exits(0);
@@ -174,7 +174,7 @@ async fn a_delayed_message_waits() {
 #[tokio::test]
 async fn one_of_several_hosts_will_do_and_the_password_may_be_in_a_file() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let nobody = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let dead = nobody.local_addr().unwrap();
         drop(nobody);

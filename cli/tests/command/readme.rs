@@ -5,7 +5,7 @@ use std::{path::Path, process::Stdio};
 use retryrmq_harness::on_brokers;
 use tokio::process::Command;
 
-use crate::stage::{Desk, QUEUE, finish};
+use crate::fixture::{TestVhost, QUEUE, finish};
 
 /// The first block behind this text of a page.
 fn block(page: &str, behind: &str) -> String {
@@ -45,7 +45,7 @@ pub(crate) fn says(said: &str, printed: &str) -> bool {
 #[tokio::test]
 async fn when_something_dies_the_page_is_right() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let publish = ["publish", "--queue", QUEUE, "--message-id", "4711", "{}"];
         desk.run(&publish).await.exits(0);
         let fails = "echo 'no such customer' >&2; exit 1";
@@ -79,7 +79,7 @@ async fn the_readmes_consumer_in_any_language_prints_what_it_says() {
     on_brokers(|broker| {
         let (script, expected) = (script.clone(), expected.clone());
         async move {
-            let desk = Desk::of(&broker).await;
+            let desk = TestVhost::of(&broker).await;
             let folder = tempfile::tempdir().unwrap();
             let program = Path::new(env!("CARGO_BIN_EXE_retryrmq"));
             let mut path = program.parent().expect("a folder").as_os_str().to_owned();

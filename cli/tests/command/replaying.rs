@@ -21,16 +21,16 @@ use tokio::{
 };
 
 use crate::{
-    stage::{Desk, Done, PARKED, PATIENCE, QUEUE, finish},
-    walking::{code, parked, pid},
+    fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE, finish},
+    interrupted_walks::{code, parked, pid},
 };
 
 /// As many are on their way at a time.
 const WAVE: usize = 64;
 
 /// So many parked messages of a queue that is there.
-pub(crate) async fn stage(broker: &Broker, count: u32) -> Desk {
-    let desk = Desk::with_queue(broker).await;
+pub(crate) async fn stage(broker: &Broker, count: u32) -> TestVhost {
+    let desk = TestVhost::with_queue(broker).await;
     desk.amqp.declare(PARKED, QueueType::Quorum).await;
     let messages = (1..=count).map(|number| {
         let properties = parked(&number.to_string(), 1_700_000_000, "no answer");
@@ -42,7 +42,7 @@ pub(crate) async fn stage(broker: &Broker, count: u32) -> Desk {
 }
 
 /// How often each id stands in a queue.
-async fn ids(desk: &Desk, queue: &str) -> BTreeMap<String, usize> {
+async fn ids(desk: &TestVhost, queue: &str) -> BTreeMap<String, usize> {
     let mut ids = BTreeMap::new();
     for message in desk.amqp.drain(queue).await {
         *ids.entry(message.id().unwrap().to_owned()).or_default() += 1;
@@ -51,7 +51,7 @@ async fn ids(desk: &Desk, queue: &str) -> BTreeMap<String, usize> {
 }
 
 /// Every message is in the one queue or the other, and at most so many are there twice.
-async fn accounts(desk: &Desk, count: u32, doubled: usize) {
+async fn accounts(desk: &TestVhost, count: u32, doubled: usize) {
     let (there, left) = (ids(desk, QUEUE).await, ids(desk, PARKED).await);
     let known: BTreeSet<_> = there.keys().chain(left.keys()).cloned().collect();
     assert_eq!(known.len(), count as usize, "some are lost");
@@ -375,7 +375,7 @@ async fn what_is_parked_again_at_once_is_replayed_once() {
 }
 
 /// Runs a command with an editor.
-pub(crate) async fn edit(desk: &Desk, editor: &str, arguments: &[&str]) -> crate::stage::Done {
+pub(crate) async fn edit(desk: &TestVhost, editor: &str, arguments: &[&str]) -> crate::fixture::CommandOutput {
     let mut command = desk.command(arguments);
     command.env_remove("VISUAL").env("EDITOR", editor);
     finish(command, None).await
@@ -538,7 +538,7 @@ async fn a_message_whose_queue_is_refused_stays_and_the_others_go_as_the_rehears
         desk.amqp.declare(report, QueueType::Classic).await;
         desk.amqp.publish(report, "alone").await;
         desk.holds(PARKED, 4).await;
-        let outcomes = |done: &Done| {
+        let outcomes = |done: &CommandOutput| {
             let mut outcomes: Vec<_> = done
                 .lines()
                 .iter()
@@ -589,7 +589,7 @@ async fn what_a_rehearsal_says_of_a_message_that_asks_for_direct_replies_is_done
     on_every_broker_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let desk = Desk::with_queue(&broker).await;
+            let desk = TestVhost::with_queue(&broker).await;
             desk.amqp.declare(PARKED, QueueType::Quorum).await;
             let message = Message10::new("x")
                 .id("asks")

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    clinic::Clinic,
-    stage::{Done, QUEUE, finish},
+    management_fixture::ManagementFixture,
+    fixture::{CommandOutput, QUEUE, finish},
 };
 
 /// A copy of the command in a folder of its own: beside the one that was built may be the service's program.
@@ -28,7 +28,7 @@ fn alone(folder: &Path, arguments: &[&str]) -> Command {
     alone
 }
 
-async fn run(folder: &Path, arguments: &[&str]) -> Done {
+async fn run(folder: &Path, arguments: &[&str]) -> CommandOutput {
     finish(alone(folder, arguments), None).await
 }
 
@@ -79,7 +79,7 @@ async fn serve_becomes_the_program_and_says_what_to_install_without_it() {
 #[tokio::test]
 async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
     on_brokers(|broker| async move {
-        let clinic = Clinic::of(&broker).await;
+        let clinic = ManagementFixture::of(&broker).await;
         clinic.queue(QUEUE, json!({})).await;
         let enable = ["--json", "enable", QUEUE, "--service", "--yes"];
         let none = clinic.run(&enable).await.exits(3);

@@ -5,7 +5,7 @@ use std::path::Path;
 use retryrmq_harness::{Permissions, on_brokers};
 use serde_json::Value;
 
-use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
+use crate::fixture::{TestVhost, PARKED, QUEUE, finish, retryrmq};
 
 const FILE: &str = r#"
 [policies]
@@ -43,7 +43,7 @@ fn statuses(done: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let file = written(folder.path(), FILE);
         let missing = desk
@@ -123,7 +123,7 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
 #[tokio::test]
 async fn permissions_are_compared_and_given_in_place_of_others() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let management = broker.management();
         let shop = format!("{}-shop", desk.vhost.name());
@@ -256,7 +256,7 @@ async fn a_file_that_is_wrong_is_refused_with_its_line_and_column() {
 #[tokio::test]
 async fn what_is_for_others_to_make_is_not_promised() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let folder = tempfile::tempdir().unwrap();
         let text = "[[queues]]\nname = \"orders\"\nwork_queue = \"existing\"\n";
         let file = written(folder.path(), text);

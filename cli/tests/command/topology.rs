@@ -11,7 +11,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::stage::{Desk, PARKED, QUEUE, finish, retryrmq};
+use crate::fixture::{TestVhost, PARKED, QUEUE, finish, retryrmq};
 
 fn statuses(plan: &Value) -> Vec<&str> {
     plan["items"]
@@ -25,7 +25,7 @@ fn statuses(plan: &Value) -> Vec<&str> {
 #[tokio::test]
 async fn planned_compared_applied_and_there() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let plan = ["--json", "topology", QUEUE, "--retry=list(1s, 1m)"];
         let with = |more: &'static str| plan.iter().copied().chain([more]).collect::<Vec<_>>();
         let offline = desk.run(&with("--offline")).await.exits(0).json();
@@ -102,7 +102,7 @@ async fn planned_compared_applied_and_there() {
 #[tokio::test]
 async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let policy = "--retry=exponential(10ms, factor=1.05, max=1s, retries=30)";
         desk.run(&["topology", QUEUE, policy, "--apply"])
             .await
@@ -121,7 +121,7 @@ async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
 #[tokio::test]
 async fn a_rule_may_be_about_those_without_a_routing_key() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         let channel = desk.amqp.channel();
         let made = channel.exchange_declare(
             "all".into(),
@@ -154,7 +154,7 @@ async fn a_rule_may_be_about_those_without_a_routing_key() {
 #[tokio::test]
 async fn the_work_queue_is_made_as_it_is_said() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let said = ["topology", QUEUE, "--work-queue={\"x-max-priority\": 3}"];
         let planned = [&["--json"], &said[..], &["--offline"]].concat();
         let plan = desk.run(&planned).await.exits(0).json();
@@ -195,7 +195,7 @@ async fn the_work_queue_is_made_as_it_is_said() {
 #[tokio::test]
 async fn a_consumer_makes_the_work_queue_as_it_is_said() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let run = ["consume", QUEUE, "--dlx", "--idle=100ms"];
         let consume = async |what: &str| {
             let what = format!("--work-queue={what}");
@@ -220,7 +220,7 @@ async fn a_consumer_makes_the_work_queue_as_it_is_said() {
 #[tokio::test]
 async fn a_queue_with_other_arguments_is_named() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         desk.amqp
             .declare("orders.retry.1000", QueueType::Classic)
             .await;
@@ -262,7 +262,7 @@ async fn a_queue_with_other_arguments_is_named() {
 #[tokio::test]
 async fn a_strategy_that_the_broker_cannot_serve_makes_nothing() {
     on_every_broker(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let arguments = [
             "--json",
             "topology",
@@ -318,7 +318,7 @@ async fn the_plan_alone_needs_no_broker() {
 #[tokio::test]
 async fn a_stream_is_no_queue_to_be_consumed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let mut stream = lapin::types::FieldTable::default();
         let kind = lapin::types::AMQPValue::LongString("stream".into());
         stream.insert("x-queue-type".into(), kind);
@@ -343,7 +343,7 @@ async fn a_stream_is_no_queue_to_be_consumed() {
 #[tokio::test]
 async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         for queue in [PARKED, "orders.retry.1000"] {
             desk.amqp.declare(queue, QueueType::Quorum).await;
             desk.amqp.publish(queue, "kept").await;
@@ -377,7 +377,7 @@ async fn where_messages_are_parked_is_no_queue_to_be_consumed() {
 #[tokio::test]
 async fn a_management_address_that_cannot_be_is_refused_before_anything_is_made() {
     on_brokers(|broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         let make = ["topology", QUEUE, "--apply", "--management=ftp://shop"];
         desk.run(&make).await.exits(2);
         assert_eq!(desk.amqp.depth(QUEUE).await, None);

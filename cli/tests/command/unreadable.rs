@@ -4,7 +4,7 @@ use retryrmq_harness::{
     Amqp10, Broker, Message10, QueueType, Version, amqp10::uuid, eventually, on_brokers_where,
 };
 
-use crate::stage::{Desk, PATIENCE, QUEUE};
+use crate::fixture::{TestVhost, PATIENCE, QUEUE};
 
 fn bomb(id: &str) -> Message10 {
     Message10::new("the body")
@@ -19,7 +19,7 @@ fn stores_what_amqp_0_9_1_cannot_carry(broker: &Broker) -> bool {
 #[tokio::test]
 async fn what_a_consumer_moved_is_listed_and_dropped() {
     on_brokers_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         desk.amqp.declare(QUEUE, QueueType::Quorum).await;
         let nothing = desk.run(&["unreadable", "ls", QUEUE]).await.exits(0);
         assert!(nothing.err.contains("nothing is in orders.unreadable"));
@@ -63,7 +63,7 @@ async fn what_a_consumer_moved_is_listed_and_dropped() {
 #[tokio::test]
 async fn messages_are_taken_out_of_any_queue() {
     on_brokers_where(stores_what_amqp_0_9_1_cannot_carry, |broker| async move {
-        let desk = Desk::of(&broker).await;
+        let desk = TestVhost::of(&broker).await;
         desk.amqp.declare("orders.dlq", QueueType::Classic).await;
         let mut publisher = Amqp10::connect(&desk.vhost).await;
         desk.amqp.publish("orders.dlq", "readable").await;

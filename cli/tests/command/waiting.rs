@@ -6,7 +6,7 @@ use lapin::BasicProperties;
 use retryrmq_harness::{QueueType, Version, eventually, on_brokers, on_every_broker};
 use serde_json::Value;
 
-use crate::stage::{Desk, Done, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE};
 
 const POLICY: &str = "--retry=fixed(10m)";
 const WAITING_QUEUE: &str = "orders.retry.600000";
@@ -15,7 +15,7 @@ fn id(id: &str) -> BasicProperties {
     BasicProperties::default().with_message_id(id.into())
 }
 
-async fn waiting(desk: &Desk, arguments: &[&str]) -> Done {
+async fn waiting(desk: &TestVhost, arguments: &[&str]) -> CommandOutput {
     let all = [&["waiting", arguments[0], QUEUE, POLICY], &arguments[1..]].concat();
     desk.run(&all).await
 }
@@ -31,7 +31,7 @@ fn waiting_queue(listed: &Value) -> &Value {
 #[tokio::test]
 async fn what_waits_is_looked_at_brought_back_and_taken_out() {
     on_every_broker(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         waiting(&desk, &["ls"]).await.exits(3);
         for name in ["a", "b", "c"] {
             desk.amqp.publish_with(QUEUE, "chair", id(name)).await;
@@ -154,7 +154,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
 #[tokio::test]
 async fn killed_while_it_brings_back_nothing_is_lost() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
@@ -199,7 +199,7 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
 #[tokio::test]
 async fn without_its_queue_nothing_is_moved() {
     on_brokers(|broker| async move {
-        let desk = Desk::with_queue(&broker).await;
+        let desk = TestVhost::with_queue(&broker).await;
         desk.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);

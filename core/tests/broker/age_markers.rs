@@ -7,8 +7,8 @@ use lapin::{
 use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable};
 use retryrmq_harness::{Amqp, Permissions, eventually, on_every_broker};
 
-use crate::stage::{
-    Diary, PARKED, PATIENCE, QUEUE, connect, id, parked, policy, start, stats, take,
+use crate::fixture::{
+    Observations, PARKED, PATIENCE, QUEUE, connect, id, parked, policy, start, stats, take,
 };
 
 const WAITING_QUEUE: &str = "orders.retry.60000";
@@ -70,7 +70,7 @@ async fn until_marked(amqp: &Amqp, name: &str) {
     .await;
 }
 
-async fn parking(client: &Client, diary: &Diary) -> RunningConsumer {
+async fn parking(client: &Client, diary: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1m)"));
     start(consumer, diary, |_: &Message| Err(park("never").into())).await
 }
@@ -80,7 +80,7 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let (amqp, client) = (vhost.connect().await, connect(&vhost).await);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = parking(&client, &diary).await;
         for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
@@ -124,7 +124,7 @@ async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
             let path = format!("queues/{}/{CLOCK}", vhost.name());
             broker.management().get(path).await.ok()
         };
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = parking(&client, &diary).await;
         let found = eventually(PATIENCE, "the clock runs", clock).await;
         assert_eq!(found["arguments"]["x-expires"], 2_000);
@@ -212,7 +212,7 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
 /// Two consumers one after the other park a message each, and neither loses its connection.
 async fn works_as_before(amqp: &Amqp, client: &Client) {
     for message in ["a", "b"] {
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = parking(client, &diary).await;
         let before = running.stats().parked; // of all consumers of the queue
         amqp.publish_with(QUEUE, message, id(message)).await;

@@ -13,13 +13,13 @@ use tokio::{
 };
 
 use crate::{
-    capture,
+    log_capture,
     connecting::host_and_port,
-    stage::{
-        Attempt, Diary, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
+    fixture::{
+        Attempt, Observations, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
         start, stats, table,
     },
-    ways::{PUBLISHING, Wires, free_port},
+    network::{PUBLISHING, CutProxies, free_port},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.
@@ -171,7 +171,7 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
             .await;
         node.raise_memory_alarm().await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(consumer, &diary, |message| {
             match (message.message_id(), message.attempt()) {
                 (Some("bad"), 1) => Err("no".into()),
@@ -248,7 +248,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     const GIVEN_UP: usize = 60;
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
-        let (wires, port) = (Wires::default(), free_port().await);
+        let (wires, port) = (CutProxies::default(), free_port().await);
         let _door = wires.lead(port, host_and_port(&node)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let (client, amqp) = (Client::connect(&url).await.unwrap(), node.connect().await);
@@ -337,12 +337,12 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         let limit = table([("x-delivery-limit", int(LIMIT))]);
         // Lines of other tests are told apart by the name.
         let queue = format!("outlasts.{}", broker.version());
-        capture::start();
+        log_capture::start();
         amqp.declare_with(&queue, QueueType::Quorum, limit).await;
         for name in ["0", "1"] {
             amqp.publish_with(&queue, "x", id(name)).await;
         }
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client.consumer(&queue).dlx(true);
         let consumer = consumer.retry(policy("fixed(1s, retries=5)"));
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
@@ -359,7 +359,7 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
             diary.all().len(),
             diary.event_names()
         );
-        let is_said = capture::lines()
+        let is_said = log_capture::lines()
             .iter()
             .any(|line| line.contains(&queue) && line.contains("nothing is consumed from it"));
         // From then on RabbitMQ does not count what is returned.

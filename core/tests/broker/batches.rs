@@ -17,8 +17,8 @@ use retryrmq::{
 use retryrmq_harness::{Amqp, on_queue_types};
 use tokio::sync::Notify;
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, connect_with, id, ms, policy, settled, stats, take,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, connect_with, id, ms, policy, settled, stats, take,
 };
 
 /// Longer than a test waits: only complete batches come.
@@ -27,7 +27,7 @@ const FOR_ALL: Duration = Duration::from_secs(60);
 /// The batches that a handler got, as the ids of their messages.
 #[derive(Clone, Default)]
 struct Batches {
-    diary: Diary,
+    diary: Observations,
     ids: Arc<Mutex<Vec<Vec<String>>>>,
 }
 

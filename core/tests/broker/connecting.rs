@@ -9,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{capture, stage::PATIENCE};
+use crate::{log_capture, fixture::PATIENCE};
 
 /// The sentence of a refusal, which must be of this kind.
 #[track_caller]
@@ -256,7 +256,7 @@ async fn the_heartbeat_of_the_url_is_the_connections() {
 
 #[tokio::test]
 async fn no_password_is_told_to_anybody() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
@@ -308,7 +308,7 @@ async fn no_password_is_told_to_anybody() {
             }
         }
         management.delete_user(&user).await.unwrap();
-        let lines = capture::lines();
+        let lines = log_capture::lines();
         assert!(
             lines.iter().any(|line| line.contains(&user)),
             "our log was taken down"
@@ -324,7 +324,7 @@ async fn no_password_is_told_to_anybody() {
 
 #[tokio::test]
 async fn no_log_of_the_client_below_holds_the_password() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let management = broker.management();
@@ -334,7 +334,7 @@ async fn no_log_of_the_client_below_holds_the_password() {
             .set_permissions(vhost.name(), &user, Permissions::ALL)
             .await
             .unwrap();
-        let watch = capture::Watch::for_password(&password);
+        let watch = log_capture::Watch::for_password(&password);
         let proxy = CutProxy::to(&vhost.url_as(&user, &password)).await;
         let client = Client::connect(proxy.url()).await.unwrap();
         proxy.cut();
@@ -380,7 +380,7 @@ const LINES_OF_AN_OUTAGE: usize = 8;
 
 #[tokio::test]
 async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let proxy = CutProxy::to(vhost.url()).await;
@@ -404,7 +404,7 @@ async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() 
                 .any(|level| line.contains(level));
             heard && (line.contains(&port) || line.contains(vhost.name()))
         };
-        let before = capture::lines().iter().filter(|line| mine(line)).count();
+        let before = log_capture::lines().iter().filter(|line| mine(line)).count();
         proxy.refuse();
         proxy.cut();
         let accepted = proxy.accepted();
@@ -425,7 +425,7 @@ async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() 
             Ok(())
         })
         .await;
-        let lines: Vec<_> = capture::lines()
+        let lines: Vec<_> = log_capture::lines()
             .into_iter()
             .filter(mine)
             .skip(before)

@@ -9,7 +9,7 @@ use retryrmq_harness::{
 };
 use serde_json::json;
 
-use crate::stage::{PATIENCE, QUEUE, connect, connect_with, policy};
+use crate::fixture::{PATIENCE, QUEUE, connect, connect_with, policy};
 
 /// What 3.8 had.
 const OLD_FLAGS: &str = "feature_flags = quorum_queue implicit_default_bindings virtual_host_metadata maintenance_mode_status \

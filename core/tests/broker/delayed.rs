@@ -15,9 +15,9 @@ use retryrmq_harness::{
 use tokio::time::timeout;
 
 use crate::{
-    capture,
+    log_capture,
     connecting::refused,
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect, id, policy, start, stats},
+    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect, id, policy, start, stats},
 };
 
 const PLUGIN: &str = "plugins = rabbitmq_delayed_message_exchange";
@@ -54,7 +54,7 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         apply(&client, QUEUE).await;
         unbind(&amqp).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = consumer(&client, QUEUE).declare(false);
         let running = start(consumer, &diary, |message| match message.attempt() {
             1 => Err("not yet".into()),
@@ -77,7 +77,7 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
 
 #[tokio::test]
 async fn who_may_not_bind_is_told_how_to_look() {
-    capture::start();
+    log_capture::start();
     on_brokers_where(Broker::may_have_delayed_messages, |broker| async move {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
@@ -99,10 +99,10 @@ async fn who_may_not_bind_is_told_how_to_look() {
         ];
         node.ctl(&may).await;
         let client = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(consumer(&client, &queue).declare(false), &diary, |_| Ok(())).await;
         eventually(PATIENCE, "the binding is warned of", || async {
-            capture::lines().into_iter().find(|line| {
+            log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}`"))
                     && line.contains("rabbitmqctl list_bindings")
@@ -175,11 +175,11 @@ async fn an_exchange_of_another_kind_is_refused() {
             ".*",
         ];
         node.ctl(&may).await;
-        capture::start();
+        log_capture::start();
         let bob = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
         let subscription = consumer(&bob, &queue).subscribe().await.unwrap();
         eventually(PATIENCE, "the exchange is warned of", || async {
-            capture::lines().into_iter().find(|line| {
+            log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}.delayed`"))
                     && line.contains("rabbitmqctl list_exchanges")
@@ -237,7 +237,7 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(consumer(&client, QUEUE), &diary, |message| {
             match message.attempt() {
                 1 => Err("not yet".into()),
@@ -271,7 +271,7 @@ async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
         let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
             .await
             .unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let dying = Arc::clone(&proxy);
         let running = start(consumer(&client, QUEUE), &diary, move |message| {
             match message.attempt() {

@@ -7,14 +7,14 @@ use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    capture,
-    stage::{Diary, PATIENCE, QUEUE, connect, id, int, stats, table, take},
+    log_capture,
+    fixture::{Observations, PATIENCE, QUEUE, connect, id, int, stats, table, take},
 };
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
-    capture::start();
+    log_capture::start();
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (publisher, amqp) = (connect(&vhost).await, vhost.connect().await);
@@ -48,7 +48,7 @@ async fn a_consumer_that_widens_while_its_client_is_closed_has_not_failed() {
                 client.close().await;
                 running.close().await;
             }
-            let failures: Vec<_> = capture::lines()
+            let failures: Vec<_> = log_capture::lines()
                 .into_iter()
                 .filter(|line| line.contains(&queue))
                 .filter(|line| line.contains("WARN") || line.contains("ERROR"))
@@ -77,7 +77,7 @@ async fn ends_however_many_spend_no_delivery_limit() {
             let names = (0..MESSAGES).map(|number| number.to_string());
             amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
                 .await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             for _ in 0..6 {
                 let gate = Arc::new(Notify::new());
                 let (handled, entered) = (diary.clone(), Arc::clone(&gate));

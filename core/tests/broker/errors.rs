@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use retryrmq::{Message, SECOND, defer, fatal, park, retry_after};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{Diary, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
+use crate::fixture::{Observations, PARKED, QUEUE, connect_with, id, ms, policy, settled, take};
 
 #[derive(Debug, thiserror::Error)]
 enum ShopError {
@@ -69,7 +69,7 @@ async fn signals_and_types_are_found_behind_what_wraps_them() {
                     ShopError::OutOfStock => Some("OutOfStock"),
                     _ => None,
                 });
-            let diary = Diary::default();
+            let diary = Observations::default();
             let seen = diary.clone();
             let running = if in_the_shop {
                 consumer
@@ -134,7 +134,7 @@ async fn a_handler_that_takes_too_long_is_a_timeout_to_rules() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let seen = diary.clone();
         let _running = client
             .consumer(QUEUE)

@@ -6,8 +6,8 @@ use retryrmq::{
 };
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy, start,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy, start,
     stats, table, take, text, with_headers,
 };
 
@@ -94,7 +94,7 @@ async fn values_that_cannot_be_count_as_absent() {
             .iter()
             .map(|(name, headers)| (QUEUE, "x", with_headers(name, headers.clone())));
         amqp.publish_all("", messages).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -164,7 +164,7 @@ async fn counts_that_can_be_are_believed_and_bounded() {
             .iter()
             .map(|(name, headers, ..)| (QUEUE, "x", with_headers(name, headers.clone())));
         amqp.publish_all("", messages).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -251,7 +251,7 @@ async fn copies_of_large_headers_fit_into_a_frame() {
             amqp.publish_with(QUEUE, name, with_headers(name, headers.clone()))
                 .await;
         }
-        let diary = Diary::default();
+        let diary = Observations::default();
         let long_error = "x".repeat(300 * KIB);
         let consumer = client
             .consumer(QUEUE)
@@ -306,7 +306,7 @@ async fn bodies_of_any_size_come_back_whole() {
         for body in bodies {
             amqp.publish_with(QUEUE, &body, id("sized")).await;
             let expected = body.clone();
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)

@@ -7,8 +7,8 @@ use retryrmq_harness::{
     on_queue_types,
 };
 
-use crate::stage::{
-    Answer, Diary, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, stats, take,
+use crate::fixture::{
+    Answer, Observations, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, stats, take,
 };
 
 /// All of them, but for those that the broker itself needs many seconds to encode: from 4.0 on, and in quorum queues of
@@ -46,9 +46,9 @@ async fn they_are_handled_like_others() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.declare("beside", kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-        let neighbours = Diary::default();
+        let neighbours = Observations::default();
         let neighbour = start(client.consumer("beside").dlx(true), &neighbours, |_| Ok(())).await;
         let count = publish_all(vhost.url(), hostile(&broker, kind)).await;
         let done = stats(&running, "all are handled", |stats| {
@@ -96,7 +96,7 @@ async fn if_their_handler_fails_they_are_parked_and_can_be_replayed() {
         let vhost = broker.vhost().await;
         let (client, amqp): (Client, _) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let answer = |message: &Message| -> Answer {
             if message.body() == b"innocent" || message.replays() > 0 {
                 Ok(())

@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use crate::{
     connecting::{host_and_port, refused},
     logins::cut,
-    stage::{Diary, PATIENCE, QUEUE, connect, policy, start},
-    ways::{CONSUMING, Door, PUBLISHING, Wires, free_port},
+    fixture::{Observations, PATIENCE, QUEUE, connect, policy, start},
+    network::{CONSUMING, GatedProxy, PUBLISHING, CutProxies, free_port},
 };
 
 #[tokio::test]
@@ -219,15 +219,15 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
         let (one, other) = (free_port().await, free_port().await);
-        let wires = Wires::default();
+        let wires = CutProxies::default();
         let first = wires.lead(one, host_and_port(&nodes[0])).await;
         // No heartbeat finds out in time.
         let url = format!("amqp://guest:guest@127.0.0.1:{one},127.0.0.1:{other}/%2f?heartbeat=300");
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         first.abort();
-        let _second = Door::open(other, host_and_port(&nodes[1])).await;
+        let _second = GatedProxy::open(other, host_and_port(&nodes[1])).await;
         wires.silence(PUBLISHING);
         wires.cut(CONSUMING);
         let publisher = Client::connect(nodes[1].url()).await.unwrap();
@@ -258,7 +258,7 @@ async fn cut_one(node: &Node, name: &str) {
 /// Until somebody names a cluster, each of its nodes calls it after itself; and a name may change under a client.
 #[tokio::test]
 async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
-    crate::capture::start();
+    crate::log_capture::start();
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
@@ -269,15 +269,15 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
         for login in ["guest:guest", "limited:pw"] {
             let (user, _) = login.split_once(':').unwrap();
             let ports = [free_port().await, free_port().await];
-            let first = Door::open(ports[0], host_and_port(&nodes[0])).await;
+            let first = GatedProxy::open(ports[0], host_and_port(&nodes[0])).await;
             let [one, other] = ports;
             let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
             let client = Client::connect(&url).await.unwrap();
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
             // From now on there is only the other node to come to, and the publishing connection stays at the first.
             first.shut().await;
-            let _second = Door::open(ports[1], host_and_port(&nodes[1])).await;
+            let _second = GatedProxy::open(ports[1], host_and_port(&nodes[1])).await;
             let named = format!("{user}-fleet");
             for (id, at) in [("moved", &nodes[0]), ("renamed", &nodes[1])] {
                 if id == "renamed" {
@@ -292,7 +292,7 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
                 publisher.close().await;
                 diary.until(id, 1).await;
             }
-            let warned: Vec<_> = crate::capture::lines()
+            let warned: Vec<_> = crate::log_capture::lines()
                 .into_iter()
                 .filter(|line| {
                     line.contains("give it one name") && line.contains(&format!("name={named}"))
@@ -313,7 +313,7 @@ async fn what_a_client_does_goes_on_at_another_host() {
         let dead = free_port().await;
         let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         cut(&vhost).await;
         diary.event("reconnected").await;

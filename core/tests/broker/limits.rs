@@ -18,10 +18,10 @@ use retryrmq_harness::{
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    capture,
+    log_capture,
     connecting::{host_and_port, refused},
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
+    fixture::{
+        Observations, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
     },
 };
 
@@ -44,7 +44,7 @@ async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
         amqp.publish_with(QUEUE, "near", id("near").with_headers(near))
             .await;
         amqp.publish_with(QUEUE, "small", id("small")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -147,7 +147,7 @@ async fn a_body_above_a_lowered_limit_fails_alone() {
 async fn a_bad_message_among_many_large_ones_fails_alone() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (client, amqp) = (crate::stage::connect(&vhost).await, vhost.connect().await);
+        let (client, amqp) = (crate::fixture::connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
         for _ in 0..5 {
             let mut tasks = JoinSet::new();
@@ -289,7 +289,7 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
             .await;
         let (client, amqp) = (connect(&node).await, node.connect().await);
         amqp.declare("retryrmq.handover", QueueType::Quorum).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let mut running = Vec::new();
         for number in 0..5 {
             let consumer = client.consumer(format!("{QUEUE}-{number}")).dlx(true);
@@ -329,7 +329,7 @@ async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
         let plan = consumer.plan().unwrap();
         let compared = client.compare_plan(&plan).await.unwrap();
         assert_eq!(compared.len(), plan.items.len());
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(consumer, &diary, |_| Ok(())).await;
         let message = Publish::to_queue(QUEUE, "x").message_id("one");
         client.publish(message).await.unwrap();
@@ -379,7 +379,7 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
     const MESSAGES: usize = 3;
     let amqp = node.connect().await;
     amqp.declare(QUEUE, QueueType::Quorum).await;
-    let diary = Diary::default();
+    let diary = Observations::default();
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("list(300ms, 500ms, 700ms, 900ms, 1100ms)"));
     let running = start(consumer, &diary, |_| Err("no".into())).await;
@@ -414,10 +414,10 @@ async fn one_consumer_on_each_channel_is_enough() {
     const MESSAGES: usize = 20;
     on_every_broker_where(allows_one_consumer, |broker| async move {
         let node = broker.own_node(&["consumer_max_per_channel = 1"]).await;
-        capture::start();
+        log_capture::start();
         // No other test has such a node.
         let warnings = || {
-            let lines = capture::lines();
+            let lines = log_capture::lines();
             let about =
                 |line: &&String| line.contains("the broker allows one consumer on a channel");
             lines.iter().filter(about).count()
@@ -427,7 +427,7 @@ async fn one_consumer_on_each_channel_is_enough() {
             let (what, before) = (format!("{broker}, {kind}"), warnings());
             let queue = format!("{QUEUE}.{kind}");
             amqp.declare(&queue, kind).await;
-            let (diary, beside) = (Diary::default(), Arc::new(Beside::default()));
+            let (diary, beside) = (Observations::default(), Arc::new(ConcurrentHandlers::default()));
             let (seen, counted) = (diary.clone(), Arc::clone(&beside));
             let consumer = client.consumer(&queue).dlx(true).concurrency(4);
             let running = consumer
@@ -499,12 +499,12 @@ fn allows_one_consumer(broker: &Broker) -> bool {
 
 /// How many handlers ran beside each other.
 #[derive(Default)]
-struct Beside {
+struct ConcurrentHandlers {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Beside {
+impl ConcurrentHandlers {
     fn enter(&self) {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::{
 use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, RunningConsumer};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
-use crate::stage::{Diary, PATIENCE, QUEUE, start};
+use crate::fixture::{Observations, PATIENCE, QUEUE, start};
 
 /// A user of this vhost, who is gone with it.
 struct User {
@@ -40,11 +40,11 @@ impl User {
 }
 
 /// Somebody who is logged in with the password `old`, and consumes.
-async fn consuming(vhost: &Vhost) -> (User, Client, Diary, RunningConsumer) {
+async fn consuming(vhost: &Vhost) -> (User, Client, Observations, RunningConsumer) {
     let user = User::new(vhost, "old").await;
     let url = vhost.url_as(&user.name, "old");
     let client = Client::connect(&url).await.unwrap();
-    let diary = Diary::default();
+    let diary = Observations::default();
     let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
     (user, client, diary, running)
 }
@@ -199,7 +199,7 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
         let secret = file(&vhost, "old\n");
         let url = in_file(&vhost.url_as(&user.name, "unused"), &secret);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         std::fs::write(&secret, "new").unwrap();
@@ -220,7 +220,7 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
 /// An open connection keeps its user, whatever secret it is given.
 #[tokio::test]
 async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
-    crate::capture::start();
+    crate::log_capture::start();
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let user = User::new(&vhost, "one").await;
@@ -240,7 +240,7 @@ async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
         other.store(true, std::sync::atomic::Ordering::SeqCst);
         eventually(PATIENCE, "the other user is told of", || async {
-            let lines = crate::capture::lines();
+            let lines = crate::log_capture::lines();
             let told = lines
                 .iter()
                 .filter(|line| line.contains("another user's") && line.contains(&user.name));
@@ -270,7 +270,7 @@ async fn a_function_is_asked_at_every_connection() {
         assert!(why.contains(&user.name), "not who the URL names: {why}");
         *password.lock().unwrap() = "old";
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         *password.lock().unwrap() = "new";

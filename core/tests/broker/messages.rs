@@ -3,7 +3,7 @@
 use retryrmq::{Message, park};
 use retryrmq_harness::{eventually, on_queue_types};
 
-use crate::stage::{PATIENCE, QUEUE, connect_with, policy};
+use crate::fixture::{PATIENCE, QUEUE, connect_with, policy};
 
 fn body(message: &Message) -> String {
     String::from_utf8_lossy(message.body()).into_owned()

@@ -7,18 +7,18 @@ use retryrmq_harness::{Version, eventually, on_brokers};
 use tokio::time::sleep;
 
 use crate::{
-    capture,
+    log_capture,
     connecting::{host_and_port, refused},
     logins::cut,
-    stage::{Diary, PATIENCE, QUEUE, policy, start},
-    ways::{CONSUMING, Door, Wires, behind, free_port},
+    fixture::{Observations, PATIENCE, QUEUE, policy, start},
+    network::{CONSUMING, GatedProxy, CutProxies, behind, free_port},
 };
 
 /// The lines about a broker behind this port, as soon as there are so many.
 async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
     let about = |line: &String| line.contains(what) && line.contains(&port.to_string());
     eventually(PATIENCE, "it was tried often enough", || async {
-        let told: Vec<_> = capture::lines().into_iter().filter(about).collect();
+        let told: Vec<_> = log_capture::lines().into_iter().filter(about).collect();
         (told.len() >= many).then_some(told)
     })
     .await
@@ -26,7 +26,7 @@ async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_yet_is_waited_for() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let (at, port) = (host_and_port(&broker), free_port().await);
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
@@ -37,7 +37,7 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
         assert!(!connecting.is_finished(), "there is nobody yet");
         let warned = told.iter().filter(|line| line.contains(" WARN "));
         assert_eq!(warned.count(), 1, "{told:?}");
-        let door = Door::open(port, at).await;
+        let door = GatedProxy::open(port, at).await;
         let client = connecting.await.unwrap().unwrap();
         client.health().unwrap();
         assert!(
@@ -67,10 +67,10 @@ async fn a_broker_that_is_not_there_yet_is_waited_for() {
 /// The broker that was waited for goes again before anything is consumed, as where all of a cluster starts at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
-    capture::start();
+    log_capture::start();
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let door = GatedProxy::open(port, host_and_port(&broker)).await;
         let options = ClientOptions::new().wait(true);
         let client = Client::connect_with(&behind(&vhost, port), options)
             .await
@@ -87,7 +87,7 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
         assert!(warned.count() < told.len(), "{told:?}");
         // Nobody waits for this one any more, and it leaves nothing behind.
         other.abort();
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let door = GatedProxy::open(port, host_and_port(&broker)).await;
         let mut messages = one.await.unwrap().expect("the broker is back");
         client.publish(Publish::to_queue(QUEUE, "x")).await.unwrap();
         messages.next().await.unwrap().ack();
@@ -114,9 +114,9 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
 async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_shown() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let door = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let mut all = Vec::new();
         for queue in ["one", "three", "two"] {
             let consumer = client
@@ -168,7 +168,7 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
 async fn both_connections_come_back_together() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let door = GatedProxy::open(port, host_and_port(&broker)).await;
         let client = Client::connect(&behind(&vhost, port)).await.unwrap();
         let up = || {
             let text = client.metrics_text();
@@ -184,7 +184,7 @@ async fn both_connections_come_back_together() {
         })
         .await;
         tokio::time::sleep(Duration::from_secs(12)).await;
-        let door = Door::open(port, host_and_port(&broker)).await;
+        let door = GatedProxy::open(port, host_and_port(&broker)).await;
         while up() == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -208,7 +208,7 @@ async fn both_connections_come_back_together() {
 /// The same address is another version after a reconnection, as in a rolling upgrade.
 #[tokio::test]
 async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from() {
-    capture::start();
+    log_capture::start();
     let brokers = retryrmq_harness::brokers();
     let old = brokers
         .iter()
@@ -222,9 +222,9 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     let (vhost, port) = (old.vhost().await, free_port().await);
     let management = new.management();
     management.create_vhost(vhost.name(), None).await.unwrap();
-    let door = Door::open(port, host_and_port(old)).await;
+    let door = GatedProxy::open(port, host_and_port(old)).await;
     let client = Client::connect(&behind(&vhost, port)).await.unwrap();
-    let diary = Diary::default();
+    let diary = Observations::default();
     let queue = format!("upgraded-{}", vhost.name());
     let consumer = client
         .consumer(&queue)
@@ -234,9 +234,9 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     let running = start(consumer, &diary, |_| Ok(())).await;
     door.shut().await;
     cut(&vhost).await;
-    let _door = Door::open(port, host_and_port(new)).await;
+    let _door = GatedProxy::open(port, host_and_port(new)).await;
     eventually(PATIENCE, "the refusal is told", || async {
-        let told = capture::lines().into_iter().any(|line| {
+        let told = log_capture::lines().into_iter().any(|line| {
             line.contains("cannot consume")
                 && line.contains(&queue)
                 && line.contains("cannot hold 30 retries")
@@ -254,7 +254,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
 async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
     on_brokers(|broker| async move {
         let (vhost, port) = (broker.vhost().await, free_port().await);
-        let wires = Wires::default();
+        let wires = CutProxies::default();
         let way = wires.lead(port, host_and_port(&broker)).await;
         let url = behind(&vhost, port);
         let connecting = tokio::spawn(async move { Client::connect(&url).await });

@@ -5,15 +5,15 @@ use std::io;
 use retryrmq::{Limits, Message, defer, fatal, park, retry_after, types::AMQPValue};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{
-    CLOCK, Diary, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, stats,
+use crate::fixture::{
+    CLOCK, Observations, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, stats,
     text,
 };
 
 /// A future that panics when it is given up.
-struct Brittle;
+struct PanicsOnDrop;
 
-impl Drop for Brittle {
+impl Drop for PanicsOnDrop {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             panic!("on being dropped");
@@ -27,7 +27,7 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let handled = diary.clone();
         let running = client
             .consumer(QUEUE)
@@ -40,7 +40,7 @@ async fn a_future_that_panics_at_its_timeout_is_a_failed_attempt_and_its_worker_
                 let hangs = message.message_id() == Some("hangs");
                 async move {
                     if hangs {
-                        let _brittle = Brittle;
+                        let _brittle = PanicsOnDrop;
                         std::future::pending::<()>().await;
                     }
                     Ok::<(), io::Error>(())
@@ -107,7 +107,7 @@ async fn each_answer_has_its_consequence() {
         let all = [
             "fine", "once", "later", "junk", "fatal", "deferred", "panics", "wrapped",
         ];
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -173,7 +173,7 @@ async fn each_answer_has_its_consequence() {
         let pause = deferred[1].at - deferred[0].at;
         assert!(pause + CLOCK >= ms(120), "came after {pause:?}");
 
-        let mut gone = crate::stage::take(&amqp, PARKED, 3).await;
+        let mut gone = crate::fixture::take(&amqp, PARKED, 3).await;
         gone.sort_by_key(|message| message.id().map(str::to_owned));
         let told: Vec<_> = gone
             .iter()
@@ -214,7 +214,7 @@ async fn a_handler_that_takes_too_long_has_failed() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let seen = diary.clone();
         let _running = client
             .consumer(QUEUE)
@@ -250,7 +250,7 @@ async fn a_short_delay_does_not_wait_behind_a_long_one() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client.consumer(QUEUE).dlx(true);
         let _running = start(consumer, &diary, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
@@ -277,7 +277,7 @@ async fn deferrals_come_to_an_end() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let limits = Limits::default().deferrals(3);
         let consumer = client.consumer(QUEUE).dlx(true).limits(limits);
         let _running = start(consumer, &diary, |_| Err(defer(ms(20)).into())).await;

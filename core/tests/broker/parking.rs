@@ -9,8 +9,8 @@ use retryrmq_harness::{
 
 use crate::{
     connecting::refused,
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
+    fixture::{
+        Observations, PARKED, PATIENCE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
     },
 };
 
@@ -57,7 +57,7 @@ async fn parked_messages_are_looked_at_replayed_and_dropped() {
         assert!(why.contains("`orders.parked`"), "{why}");
 
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -381,7 +381,7 @@ async fn what_the_broker_parked_is_understood_as_well() {
             walk.replay(&record).await.unwrap();
         }
         walk.close().await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let _running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         for name in ["rejected", "expired"] {
             let message = diary.until(name, 1).await.remove(0).message;

@@ -5,7 +5,7 @@ use retryrmq_harness::{Broker, Permissions, QueueType, Version, Vhost, on_every_
 
 use crate::{
     connecting::refused,
-    stage::{Diary, PARKED, QUEUE, connect, id, parked, policy, start},
+    fixture::{Observations, PARKED, QUEUE, connect, id, parked, policy, start},
 };
 
 const FAMILY: &str = r"^orders(\.retry\.[0-9]+|\.parked|\.unreadable)?$";
@@ -90,7 +90,7 @@ async fn what_is_missing_is_told_as_the_pattern_to_grant() {
         // Exactly what the sentence asks for is enough.
         user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let (diary, amqp) = (Diary::default(), vhost.connect().await);
+        let (diary, amqp) = (Observations::default(), vhost.connect().await);
         let _running = start(
             consumer(&client).retry(policy("fixed(100ms, retries=1)")),
             &diary,
@@ -127,7 +127,7 @@ async fn what_was_made_beforehand_works_with_read_and_write_alone() {
             .unwrap();
         user.may(NOTHING, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(consumer(&client), &diary, |_| Err("no".into())).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         diary.until("a", 2).await;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use retryrmq::{Backoff, Rule, types::AMQPValue};
 use retryrmq_harness::on_queue_types;
 
-use crate::stage::{
-    Answer, CLOCK, Diary, QUEUE, connect_with, id, ms, parked, policy, start, table, take, text,
+use crate::fixture::{
+    Answer, CLOCK, Observations, QUEUE, connect_with, id, ms, parked, policy, start, table, take, text,
     with_headers,
 };
 
@@ -17,7 +17,7 @@ async fn jitter_spreads_over_three_queues_and_is_never_early() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -103,7 +103,7 @@ async fn the_first_rule_that_holds_decides() {
             .dlx(true)
             .retry(Backoff::fixed(ms(54)).retries(4))
             .rules(rules);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let seen = diary.clone();
         let _running = consumer
             .start(move |message: retryrmq::Message| {
@@ -135,7 +135,7 @@ async fn the_first_rule_that_holds_decides() {
         )
         .await;
         let mut counts = BTreeMap::new();
-        for message in take(&amqp, crate::stage::PARKED, 3).await {
+        for message in take(&amqp, crate::fixture::PARKED, 3).await {
             counts.insert(
                 message.id().unwrap().to_owned(),
                 message.header_int("x-retry-count").unwrap(),
@@ -192,12 +192,12 @@ async fn what_would_come_too_late_is_parked_as_too_old() {
         let new = id("new").with_timestamp(now);
         amqp.publish_all("", [(QUEUE, "1", old), (QUEUE, "2", new)])
             .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let text = "fixed(50ms, retries=2, max_age=30m, age_from=published)";
         let consumer = client.consumer(QUEUE).dlx(true).retry(policy(text));
         let _running = start(consumer, &diary, |_| Err("no".into())).await;
         let mut reasons = BTreeMap::new();
-        for message in take(&amqp, crate::stage::PARKED, 2).await {
+        for message in take(&amqp, crate::fixture::PARKED, 2).await {
             reasons.insert(
                 message.id().unwrap().to_owned(),
                 message.header_text("x-retry-parked-reason").unwrap(),
@@ -217,7 +217,7 @@ async fn without_retries_the_first_failure_parks() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)

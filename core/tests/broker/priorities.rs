@@ -9,7 +9,7 @@ use retryrmq::{Client, Consumer, Message, RunningConsumer};
 use retryrmq_harness::{eventually, on_queue_types};
 use tokio::sync::watch;
 
-use crate::stage::{PATIENCE, QUEUE, connect_with};
+use crate::fixture::{PATIENCE, QUEUE, connect_with};
 
 /// A consumer whose handlers wait while the gate is closed, and what they have begun with.
 async fn begin(consumer: Consumer, gate: watch::Receiver<bool>) -> (RunningConsumer, Arc<AtomicUsize>) {

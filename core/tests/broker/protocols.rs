@@ -3,8 +3,8 @@
 use retryrmq::{DIRECT_REPLY_TO, Message, Resend, defer};
 use retryrmq_harness::{Amqp10, Message10, QueueType, Version, on_every_broker_where};
 
-use crate::stage::{
-    Answer, Diary, PARKED, QUEUE, connect_with, id, policy, start, stats, take, text,
+use crate::fixture::{
+    Answer, Observations, PARKED, QUEUE, connect_with, id, policy, start, stats, take, text,
 };
 
 const HEADER: &str = "x-retry-reply-to";
@@ -36,7 +36,7 @@ async fn a_reply_to_that_no_copy_may_have_is_in_a_header_and_shown_as_the_proper
                 let asks = Message10::new("x").id("asks").reply_to(DIRECT_REPLY_TO);
                 other.publish(&format!("/queues/{QUEUE}"), &asks).await;
                 amqp.publish_with(QUEUE, "x", id("plain")).await;
-                let diary = Diary::default();
+                let diary = Observations::default();
                 let consumer = client
                     .consumer(QUEUE)
                     .dlx(true)

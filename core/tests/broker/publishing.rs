@@ -12,8 +12,8 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     connecting::{host_and_port, refused},
-    stage::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
-    ways::{PUBLISHING, Wires, free_port},
+    fixture::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
+    network::{PUBLISHING, CutProxies, free_port},
 };
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn a_full_queue_says_no_and_that_is_told() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let full = table([
-            ("x-max-length", crate::stage::int(1)),
+            ("x-max-length", crate::fixture::int(1)),
             ("x-overflow", text("reject-publish")),
         ]);
         amqp.declare_with(QUEUE, kind, full).await;
@@ -462,7 +462,7 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
 async fn without_a_connection_all_that_go_alone_are_told_together() {
     const ASKED: usize = 20;
     on_brokers(|broker| async move {
-        let (wires, port) = (Wires::default(), free_port().await);
+        let (wires, port) = (CutProxies::default(), free_port().await);
         let door = wires.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
@@ -561,7 +561,7 @@ async fn closing_waits_for_what_is_being_published() {
 #[tokio::test]
 async fn closing_waits_for_no_lost_connection() {
     on_brokers(|broker| async move {
-        let (wires, port) = (Wires::default(), free_port().await);
+        let (wires, port) = (CutProxies::default(), free_port().await);
         let door = wires.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
@@ -591,7 +591,7 @@ async fn a_delayed_message_for_several_queues_is_refused_before_anything_is_sent
             amqp.declare(queue, QueueType::Quorum).await;
         }
         for name in ["CC", "BCC"] {
-            let headers = table([(name, crate::stage::array(vec![text("other")]))]);
+            let headers = table([(name, crate::fixture::array(vec![text("other")]))]);
             let message = Publish::to_queue(QUEUE, "x").headers(headers);
             let error = client.publish(message.clone().delay(ms(100))).await;
             let error = error.unwrap_err();

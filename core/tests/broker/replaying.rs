@@ -11,8 +11,8 @@ use retryrmq_harness::{
 
 use crate::{
     parking::{ids, ready, records},
-    stage::{
-        Diary, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take, text,
+    fixture::{
+        Observations, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take, text,
     },
 };
 
@@ -41,7 +41,7 @@ async fn what_comes_back_at_once_is_replayed_once() {
             amqp.publish_all("", (0..NORMAL + URGENT).map(message))
                 .await;
             ready(&amqp, 260).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
@@ -161,7 +161,7 @@ async fn a_new_parking_has_nothing_of_an_old_one() {
         amqp.declare(QUEUE, QueueType::Quorum).await;
         amqp.publish_with(QUEUE, "x", id("a").with_headers(earlier()))
             .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client.consumer(QUEUE).dlx(true);
         let _running = start(consumer, &diary, |_| Err(park("NEW").into())).await;
         ready(&amqp, 1).await;
@@ -192,7 +192,7 @@ async fn a_retry_carries_no_record_of_a_parking() {
         headers.insert("x-retry-count".into(), int(0));
         amqp.publish_with(QUEUE, "x", id("a").with_headers(headers))
             .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)

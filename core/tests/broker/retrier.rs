@@ -5,7 +5,7 @@ use std::time::Instant;
 use retryrmq::{ErrorKind, Event, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
-use crate::stage::{
+use crate::fixture::{
     PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
     with_headers,
 };

@@ -3,14 +3,14 @@
 use retryrmq::{Message, types::FieldTable};
 use retryrmq_harness::{lapin::options::QueueBindOptions, on_queue_types};
 
-use crate::stage::{Diary, PATIENCE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
+use crate::fixture::{Observations, PATIENCE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
 
 #[tokio::test]
 async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again() {
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-        let (bills, letters) = (Diary::default(), Diary::default());
+        let (bills, letters) = (Observations::default(), Observations::default());
         for queue in ["bills", "letters"] {
             amqp.declare(queue, kind).await;
             let options = QueueBindOptions::default();
@@ -65,7 +65,7 @@ async fn a_message_comes_back_at_the_tail() {
         let all = ["first", "blocker", "second"];
         amqp.publish_all("", all.map(|name| (QUEUE, "x", id(name))))
             .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let (seen, gate) = (
             diary.clone(),
             std::sync::Arc::new(tokio::sync::Notify::new()),
@@ -118,7 +118,7 @@ async fn a_burst_of_failures_comes_back_whole() {
         let names: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
         amqp.publish_all("", names.iter().map(|name| (QUEUE, name, id(name))))
             .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -140,7 +140,7 @@ async fn a_burst_of_failures_comes_back_whole() {
             let attempts = diary.of(name);
             assert_eq!(attempts.len(), 2, "{name}");
             assert_eq!(attempts[1].message.body(), name.as_bytes());
-            assert!(attempts[1].at - attempts[0].at + crate::stage::CLOCK >= ms(100));
+            assert!(attempts[1].at - attempts[0].at + crate::fixture::CLOCK >= ms(100));
         }
         assert_eq!(amqp.depth(QUEUE).await, Some(0));
     })

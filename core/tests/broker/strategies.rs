@@ -11,11 +11,11 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::{
-    capture,
+    log_capture,
     connecting::refused,
-    stage,
-    stage::{
-        CLOCK, Diary, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
+    fixture,
+    fixture::{
+        CLOCK, Observations, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
         stats, take,
     },
 };
@@ -33,7 +33,7 @@ async fn dead_letter_retries_and_parks() {
     on_queue_types(|broker, kind| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = consumer(&client, Strategy::DeadLetter, "fixed(150ms, retries=3)");
         let running = start(consumer, &diary, |message| {
             match (message.message_id().unwrap(), message.attempt()) {
@@ -143,7 +143,7 @@ async fn native_delays_and_parks() {
     on_brokers_where(since, |broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let linear = consumer(
             &client,
             Strategy::Native,
@@ -206,10 +206,10 @@ async fn native_delays_and_parks() {
 async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attempt_is_used_up() {
     let since = |broker: &retryrmq_harness::Broker| broker.version() >= Version::V4_3;
     on_brokers_where(since, |broker| async move {
-        capture::start();
+        log_capture::start();
         let warnings = || {
             let is_it = |line: &&String| line.contains("a message came back too early");
-            capture::lines().iter().filter(is_it).count()
+            log_capture::lines().iter().filter(is_it).count()
         };
         for definition in [
             json!({ "delayed-retry-type": "disabled" }),
@@ -220,7 +220,7 @@ async fn where_a_policy_takes_the_delay_of_native_away_copies_wait_and_no_attemp
             let policy = Policy::new(".*", definition);
             vhost.put_policy("all", &policy).await.unwrap();
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-            let diary = Diary::default();
+            let diary = Observations::default();
             let fixed = consumer(&client, Strategy::Native, "fixed(3s, retries=2)");
             let running = start(fixed, &diary, |_| Err("no".into())).await;
             let all = ["one", "two"];
@@ -357,7 +357,7 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
         for (strategy, _) in strategies.iter().filter(|(_, can)| *can) {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = consumer(&client, *strategy, "fixed(100ms, retries=3)").concurrency(1);
             let running = start(consumer, &diary, |message| {
                 if message.attempt() == 1 {
@@ -368,8 +368,8 @@ async fn of_two_messages_that_look_alike_both_are_handled() {
             })
             .await;
             for number in [1, 2] {
-                let headers = stage::table([("number", stage::int(number))]);
-                let alike = stage::with_headers("alike", headers);
+                let headers = fixture::table([("number", fixture::int(number))]);
+                let alike = fixture::with_headers("alike", headers);
                 amqp.publish_all("", [(QUEUE, "alike", alike)]).await;
                 // One after the other, so that the second meets whatever the first left behind.
                 stats(&running, "it is handled", |stats| {
@@ -416,7 +416,7 @@ async fn what_an_owner_gave_his_queue_and_changes_nothing_is_taken() {
                 assert!(why.contains("x-message-ttl"), "{why}");
                 continue;
             }
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = start(strict(), &diary, |_| Err("no".into())).await;
             amqp.publish_with(QUEUE, "x", id("a")).await;
             let lost = parked(&amqp).await;
@@ -438,7 +438,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
             let vhost = node.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
             amqp.declare(QUEUE, kind).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = consumer(&client, Strategy::DelayedExchange, "list(300ms, 1s)");
             let running = start(consumer, &diary, |message| {
                 match (message.message_id().unwrap(), message.attempt()) {
@@ -466,7 +466,7 @@ async fn with_its_plugin_a_delayed_exchange_delays() {
             waited("chosen", 2, 700).await;
             waited("deferred", 2, 500).await;
             let delays = |name| {
-                let of = |attempt: &stage::Attempt| {
+                let of = |attempt: &fixture::Attempt| {
                     let headers = attempt.message.headers()?.inner();
                     match headers.get("x-delay")? {
                         AMQPValue::LongLongInt(ms) => Some(ms.abs()),
@@ -498,7 +498,7 @@ async fn what_waits_in_a_delayed_exchange_survives_its_broker() {
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         // Longer than a restart takes.
         let consumer = consumer(&client, Strategy::DelayedExchange, "list(20s)");
         let running = start(consumer, &diary, |message| match message.attempt() {

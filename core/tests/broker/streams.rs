@@ -8,7 +8,7 @@ use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::{
     connecting::refused,
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect, id, policy, start, table, text},
+    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect, id, policy, start, table, text},
 };
 
 async fn stream(amqp: &Amqp, name: &str, mut arguments: FieldTable) {
@@ -41,7 +41,7 @@ async fn a_stream_is_refused_as_a_work_queue() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let plain = FieldTable::default();
-        let bounded = table([("x-max-length-bytes", crate::stage::int(1_000_000))]);
+        let bounded = table([("x-max-length-bytes", crate::fixture::int(1_000_000))]);
         // What else it is declared with hides that it is a stream from who only compares.
         for (arguments, others) in [(plain, "orders-1"), (bounded, "orders-2")] {
             amqp.declare(PARKED, QueueType::Quorum).await;
@@ -65,7 +65,7 @@ async fn a_stream_is_refused_as_a_work_queue() {
             // Nobody is kept from publishing to one.
             stream(&amqp, others, FieldTable::default()).await;
             client
-                .publish(Publish::to_queue(others, "1").delay(crate::stage::ms(1)))
+                .publish(Publish::to_queue(others, "1").delay(crate::fixture::ms(1)))
                 .await
                 .unwrap();
         }
@@ -114,7 +114,7 @@ async fn queues_are_not_touched_by_the_question() {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let _running = start(consumer, &diary, |_| Ok(())).await;
         assert_eq!(diary.until("a", 1).await[0].message.attempt(), 1);
     })

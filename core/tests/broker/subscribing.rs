@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::{
     connecting::refused,
-    stage::{
-        Diary, PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, start,
+    fixture::{
+        Observations, PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, start,
         table, text,
     },
 };
@@ -91,7 +91,7 @@ async fn what_another_consumer_rejects_is_parked_by_the_queue_that_was_made() {
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let _plain = start(client.consumer(QUEUE), &diary, |_| Err("no".into())).await;
         let message = parked(&amqp).await;
         assert!(message.header("x-death").is_some(), "{message:?}");
@@ -111,7 +111,7 @@ async fn a_queue_that_exists_is_taken_as_it_is() {
         ]);
         amqp.declare_with(QUEUE, kind, arguments.clone()).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)

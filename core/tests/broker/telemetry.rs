@@ -10,8 +10,8 @@ use retryrmq_harness::{
 use tokio::time::sleep;
 
 use crate::connecting::host_and_port;
-use crate::stage::{
-    Diary, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
+use crate::fixture::{
+    Observations, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
 };
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
@@ -92,7 +92,7 @@ async fn the_numbers_are_the_same_in_text() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for queue in ["orders", "we\"ird\\queue", "für {alle}"] {
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = client
                 .consumer(queue)
                 .dlx(true)
@@ -270,7 +270,7 @@ async fn events_tell_the_story_of_a_message() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -308,7 +308,7 @@ async fn a_listener_that_panics_harms_nobody() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Diary::default();
+        let diary = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
@@ -319,7 +319,7 @@ async fn a_listener_that_panics_harms_nobody() {
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        crate::stage::parked(&amqp).await;
+        crate::fixture::parked(&amqp).await;
         assert_eq!(diary.all().len(), 2);
     })
     .await;

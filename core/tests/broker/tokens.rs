@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
-    stage::{Diary, PATIENCE, QUEUE, start},
+    fixture::{Observations, PATIENCE, QUEUE, start},
 };
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";
@@ -204,7 +204,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
         let secret = file(&node, &token(SHORT));
         let url = format!("{}&name=over", url(&node, &secret));
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         eventually(PATIENCE, "the token is over", || async {
             client.health().is_err().then_some(())
@@ -250,7 +250,7 @@ async fn a_certificate_says_who_it_is() {
         node.ctl(&["set_permissions", "retryrmq-client", ".*", ".*", ".*"])
             .await;
         let client = Client::connect(&url).await.unwrap();
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
         client
             .publish(Publish::to_queue(QUEUE, "x").message_id("one"))

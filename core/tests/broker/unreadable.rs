@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     permissions::{DEFAULT_EXCHANGE, User},
-    stage::{Diary, PARKED, PATIENCE, QUEUE, connect_with, id, int, policy, start, table, take},
+    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect_with, id, int, policy, start, table, take},
 };
 
 const UNREADABLE: &str = "orders.unreadable";
@@ -96,14 +96,14 @@ async fn is_empty(amqp: &Amqp, running: &RunningConsumer) {
 }
 
 /// Starts a consumer that handles every message.
-async fn consume(client: &Client, diary: &Diary) -> RunningConsumer {
+async fn consume(client: &Client, diary: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("fixed(50ms, retries=1)"));
     start(consumer, diary, |_| Ok(())).await
 }
 
 /// How many messages the events say were moved, and the cause that the first of them gives.
-fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
+fn told_to_be_moved(diary: &Observations) -> (u32, Option<String>) {
     let (mut moved, mut first) = (0, None);
     for event in diary.events() {
         if let Event::UnreadableMoved {
@@ -123,13 +123,13 @@ fn told_to_be_moved(diary: &Diary) -> (u32, Option<String>) {
 }
 
 /// How many events of this name there were.
-fn told(diary: &Diary, name: &str) -> usize {
+fn told(diary: &Observations, name: &str) -> usize {
     let names = diary.event_names();
     names.iter().filter(|told| **told == name).count()
 }
 
 /// Waits until it is told that the consumer stopped, and returns why.
-async fn stopped(diary: &Diary) -> String {
+async fn stopped(diary: &Observations) -> String {
     let Event::ConsumingStopped { queue, error, .. } = diary.event("consuming_stopped").await
     else {
         unreachable!("it is the event of this name")
@@ -179,7 +179,7 @@ async fn what_has_a_name_of_the_brokers_own_is_moved_as_well() {
             let names = moved.iter().chain(&handled);
             let messages: Vec<_> = names.map(|name| with_annotation(name)).collect();
             publish(&vhost, QUEUE, &messages).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             for id in handled {
                 diary.until(id, 1).await;
@@ -217,7 +217,7 @@ async fn what_the_queues_own_counts_hide_is_moved_and_no_other_message() {
                 };
                 amqp.publish_with(QUEUE, "x", properties).await;
             }
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             for number in 0..40 {
                 diary.until(&format!("neighbour {number}"), 1).await;
@@ -242,7 +242,7 @@ async fn many_that_the_queues_own_counts_hide_are_moved_by_two_consumers() {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let mut all = Vec::new();
         for _ in 0..2 {
             let client = connect_with(&vhost, QueueType::Quorum).await;
@@ -284,7 +284,7 @@ async fn a_queue_that_delays_what_it_takes_back_is_looked_at_when_that_is_ready(
                 let consumer = consumer.strategy(Strategy::Native);
                 consumer.retry(policy("fixed(3s, retries=3)"))
             };
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = start(consumer(), &diary, |_| Ok(())).await;
             running.close().await;
             for number in 0..30 {
@@ -366,7 +366,7 @@ async fn no_message_of_another_queue_is_moved_because_of_what_counts_hide() {
         let vhost = broker.vhost().await;
         let client = connect_with(&vhost, QueueType::Quorum).await;
         let amqp = vhost.connect().await;
-        let (diary, others) = (Diary::default(), Diary::default());
+        let (diary, others) = (Observations::default(), Observations::default());
         let may_end = Arc::new(Semaphore::new(0));
         let mut running = Vec::new();
         for queue in OTHERS {
@@ -483,7 +483,7 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
                 publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
             }
             amqp.publish_with(QUEUE, "x", id("last")).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             diary.until("last", 1).await;
             for number in 0..bombs.len() {
@@ -559,7 +559,7 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         let user = User::of(&vhost).await;
         user.may(FAMILY, DEFAULT_EXCHANGE, FAMILY).await;
         let client = user.client().await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let running = consume(&client, &diary).await;
         publish(&vhost, QUEUE, &bombs()[..1]).await;
         amqp.publish_with(QUEUE, "x", id("behind")).await;
@@ -608,7 +608,7 @@ async fn many_consumers_of_a_queue_without_a_route_move_them_before_they_are_dro
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Diary::default();
+        let diary = Observations::default();
         let mut all = Vec::new();
         for _ in 0..CLIENTS {
             let client = connect_with(&vhost, QueueType::Quorum).await;
@@ -656,7 +656,7 @@ async fn a_consumer_with_the_documented_permissions_moves_them() {
             let family = permission_pattern(QUEUE);
             user.may(&family, DEFAULT_EXCHANGE, &family).await;
             let client = user.client().await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             publish(&vhost, QUEUE, &bombs()[..1]).await;
             amqp.publish_with(QUEUE, "x", id("behind")).await;
@@ -877,7 +877,7 @@ async fn they_are_found_between_messages_that_amqp_1_0_cannot_carry() {
             ];
             publish(&vhost, QUEUE, &mixed.concat()).await;
             amqp.publish_with(QUEUE, "x", id("last")).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             for name in ["a", "b", "c", "last"] {
                 diary.until(name, 1).await;
@@ -909,7 +909,7 @@ async fn they_are_found_among_many_that_amqp_1_0_cannot_carry() {
                 })
                 .collect();
             publish(&vhost, QUEUE, &mixed).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
@@ -947,7 +947,7 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             let why = client.unreadable(QUEUE).take_from(QUEUE, 100).await;
             let why = why.unwrap_err();
             assert!(why.to_string().contains("remove it with a policy"), "{why}");
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             let why = stopped(&diary).await;
             assert!(why.contains("remove it with a policy"), "{why}");
@@ -1005,7 +1005,7 @@ async fn a_consumer_without_room_for_them_goes_on_when_there_is_some() {
             let bombs = bombs();
             publish(&vhost, QUEUE, &bombs).await;
             amqp.publish_with(QUEUE, "x", id("behind")).await;
-            let diary = Diary::default();
+            let diary = Observations::default();
             let running = consume(&client, &diary).await;
             let why = stopped(&diary).await;
             assert!(
@@ -1040,7 +1040,7 @@ async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
         amqp.declare("other", QueueType::Quorum).await;
         let neither = null("neither").property("tenant", uuid([7; 16]));
         publish(&vhost, QUEUE, &[neither]).await;
-        let (diary, others) = (Diary::default(), Diary::default());
+        let (diary, others) = (Observations::default(), Observations::default());
         // First, because it cannot start on the connection that the message ends.
         let other = start(client.consumer("other").dlx(true), &others, |_| Ok(())).await;
         let running = consume(&client, &diary).await;

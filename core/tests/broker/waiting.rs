@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     connecting::refused,
     parking::ready,
-    stage::{PARKED, QUEUE, connect, id, take},
+    fixture::{PARKED, QUEUE, connect, id, take},
 };
 
 /// What a killed broker loses from a younger queue.

@@ -11,7 +11,7 @@ use retryrmq_serve::alerts::{Alerting, FileStateStore, StateStore, Silence, Noti
 use ring::hmac;
 
 use crate::{
-    Fragile, PATIENCE, WAKE, alone, configuration,
+    FailingStateStore, PATIENCE, WAKE, alone, configuration,
     mail::MailServer,
     parked,
     server::{Answer, Server},
@@ -355,7 +355,7 @@ async fn nobody_is_told_anything_before_the_state_can_be_kept() {
     desk.tell(parked("f1"));
     server.after(1).await;
     desk.stop().await;
-    let memory = Fragile::new(FileStateStore::new(folder.path().join("state")), false);
+    let memory = FailingStateStore::new(FileStateStore::new(folder.path().join("state")), false);
     memory.loads.store(true, Ordering::Relaxed);
     let kept = Arc::clone(&memory) as Arc<dyn StateStore>;
     let desk = Alerting::start(&configuration(&text), kept, NotifierMode::Alone)

@@ -39,14 +39,14 @@ async fn alone(text: &str, folder: &Path) -> Handle {
 }
 
 /// A memory that fails when it is told to.
-struct Fragile<M> {
+struct FailingStateStore<M> {
     inner: M,
     loads: AtomicBool,
     saves: AtomicBool,
     failed: AtomicU64,
 }
 
-impl<M: StateStore> Fragile<M> {
+impl<M: StateStore> FailingStateStore<M> {
     fn new(inner: M, works: bool) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -74,7 +74,7 @@ impl<M: StateStore> Fragile<M> {
     }
 }
 
-impl<M: StateStore> StateStore for Fragile<M> {
+impl<M: StateStore> StateStore for FailingStateStore<M> {
     fn load(&self) -> BoxFuture<'_, Result<Option<Vec<u8>>, String>> {
         Box::pin(async {
             self.check(&self.loads)?;

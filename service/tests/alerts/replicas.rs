@@ -18,7 +18,7 @@ use retryrmq_serve::alerts::{BrokerStateStore, Alerting, Handle, StateStore, Not
 use serde_json::{Value, json};
 
 use crate::{
-    Fragile, PATIENCE, WAKE, configuration, parked, parked_in,
+    FailingStateStore, PATIENCE, WAKE, configuration, parked, parked_in,
     server::{Answer, Server},
 };
 
@@ -36,9 +36,9 @@ impl Replica {
     }
 
     /// With a memory that works or fails.
-    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<Fragile<BrokerStateStore>>) {
+    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<FailingStateStore<BrokerStateStore>>) {
         let client = Client::connect(vhost.url()).await.unwrap();
-        let fragile = Fragile::new(BrokerStateStore::new(client.clone(), STATE), works);
+        let fragile = FailingStateStore::new(BrokerStateStore::new(client.clone(), STATE), works);
         let memory = Arc::clone(&fragile) as Arc<dyn StateStore>;
         let speaker = NotifierMode::Elected {
             client: client.clone(),

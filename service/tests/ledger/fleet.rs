@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::stage::{INTAKE_PARKED, Seen, declare, id};
+use crate::fixture::{INTAKE_PARKED, Seen, declare, id};
 
 const QUEUES: [&str; 5] = ["orders", "billing", "mail", "stock.eu", "stock.us"];
 /// How many publishes wait for their confirms at once, and how long the publisher rests after them: whoever is killed has

@@ -9,8 +9,8 @@ mod fleet;
 #[path = "../redis/server.rs"]
 mod server;
 #[allow(dead_code, reason = "the tests of the service use the rest")]
-#[path = "../serve/stage.rs"]
-mod stage;
+#[path = "../serve/fixture.rs"]
+mod fixture;
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::{
     cluster::Cluster,
     fleet::Fleet,
     server::{Servers, available},
-    stage::{Replica, policy},
+    fixture::{Replica, policy},
 };
 
 /// How many messages.

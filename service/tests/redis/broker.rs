@@ -11,7 +11,7 @@ use retryrmq_serve::store::{MessageDraft, DueMessage, StoredMessage, Sink, Publi
 use tokio::sync::oneshot;
 
 use crate::{
-    drafts::{kept, laden, many},
+    message_drafts::{kept, laden, many},
     server::{eventually, on_kinds},
 };
 
@@ -88,11 +88,11 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
             };
             assert_eq!(
                 own(found.properties.headers()),
-                own(crate::drafts::laden().headers())
+                own(crate::message_drafts::laden().headers())
             );
             assert_eq!(
                 found.properties.message_id(),
-                crate::drafts::laden().message_id()
+                crate::message_drafts::laden().message_id()
             );
             let parked = outlet.parked.lock().unwrap().clone();
             assert!(

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use retryrmq_serve::store::{Exclusion, Destination, Store, ClaimRequest};
 
 use crate::{
-    drafts::{all, kept, many},
+    message_drafts::{all, kept, many},
     server::{eventually, on_kinds},
 };
 

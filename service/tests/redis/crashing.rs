@@ -17,7 +17,7 @@ use retryrmq_serve::store::{
 };
 
 use crate::{
-    drafts::kept,
+    message_drafts::kept,
     server::{Servers, eventually, on_kinds},
 };
 

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    drafts::many,
+    message_drafts::many,
     server::{Servers, available, eventually, on_kinds},
 };
 
@@ -150,7 +150,7 @@ async fn a_million_that_waits_for_an_hour() {
         let drafts = many("orders", batch, Duration::from_secs(seconds));
         let kept = drafts.into_iter().map(|kept| {
             let mut draft = kept.draft().clone();
-            draft.properties = crate::drafts::laden();
+            draft.properties = crate::message_drafts::laden();
             draft.body = vec![b'x'; 256];
             StoredMessage::new(draft).unwrap()
         });
@@ -202,7 +202,7 @@ async fn bytes_per_message() {
                 .iter()
                 .map(|kept| {
                     let mut draft = kept.draft().clone();
-                    draft.properties = crate::drafts::laden();
+                    draft.properties = crate::message_drafts::laden();
                     draft.body.resize(100, b'x');
                     StoredMessage::new(draft).unwrap()
                 })

@@ -25,7 +25,7 @@ use tokio::{process::Command, task::AbortHandle};
 
 use crate::{
     server::{KINDS, Servers, available},
-    stage::{PATIENCE, Replica, id, policy, program, take, text},
+    fixture::{PATIENCE, Replica, id, policy, program, take, text},
 };
 
 pub(crate) const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";

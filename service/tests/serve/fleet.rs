@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use retryrmq_harness::{Ledger, QueueType, eventually, on_brokers};
 
-use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, Seen, declare, id, policy, take};
+use crate::fixture::{INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, Seen, declare, id, policy, take};
 
 const POLICY: &str = "[defaults]\nretry = \"list(100ms, 300ms)\"\n";
 
@@ -51,7 +51,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
                 }
                 accepted
             };
-            consumers.push(Native::start(&vhost, queue, accepts).await);
+            consumers.push(NativeConsumer::start(&vhost, queue, accepts).await);
         }
         for number in 0..EACH {
             for (queue, ..) in QUEUES {
@@ -125,7 +125,7 @@ async fn a_body_of_sixteen_mebibytes_comes_back_whole() {
         amqp.publish_with("orders", &body, id("large")).await;
         let (told, mut said) = tokio::sync::mpsc::unbounded_channel();
         let seen = std::sync::atomic::AtomicUsize::new(0);
-        let _native = Native::start(&vhost, "orders", move |message| {
+        let _native = NativeConsumer::start(&vhost, "orders", move |message| {
             let again = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0;
             if again {
                 let _ = told.send((message.body.len(), message.properties.headers().clone()));

@@ -11,8 +11,8 @@ use retryrmq_harness::{
     on_brokers, on_brokers_where, on_queue_types,
 };
 
-use crate::stage::{
-    INTAKE, INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text,
+use crate::fixture::{
+    INTAKE, INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, take, text,
 };
 
 const HANDOVER: &str = "retryrmq.handover";
@@ -187,7 +187,7 @@ async fn a_rule_may_ask_for_the_type_of_the_error() {
         running.close().await;
         // A rejection has no error.
         declare(&amqp, "bills", QueueType::Quorum, true).await;
-        let native = Native::start(&vhost, "bills", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "bills", |_| false).await;
         amqp.publish_with("bills", "fails", id("rejected")).await;
         replica
             .counts("retryrmq_serve_retried_total{queue=\"bills\",reason=\"rejected\"}", 1)
@@ -457,7 +457,7 @@ async fn what_a_broker_gives_up_in_a_queue_of_the_service_belongs_to_the_queue_t
         let failed = id("handed over").with_headers(headers.clone());
         amqp.publish_with(HANDOVER, "x", failed).await;
         amqp.publish_with("orders", "x", id("died")).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         // What anybody may have written names nothing.
         headers.insert("x-death".into(), forged_death("orders"));
         let forged = id("forged").with_headers(headers);
@@ -519,7 +519,7 @@ async fn what_the_service_gives_back_at_its_end_is_the_same_message_for_the_next
         }
         dies = dies.with_headers(table);
         amqp.publish_with("orders", "x", dies).await;
-        let native = Native::start(&vhost, "orders", |_| false).await;
+        let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         replica
             .counts("retryrmq_serve_held{queue=\"orders\"}", 2)
             .await;

@@ -10,7 +10,7 @@ mod handover;
 #[allow(dead_code, reason = "the tests of the alerts need more of it")]
 #[path = "../alerts/server.rs"]
 mod hook;
-mod keeping;
+mod redis_store;
 mod memory;
 mod page;
 mod policies;
@@ -20,10 +20,10 @@ mod running;
 #[path = "../redis/server.rs"]
 mod server;
 mod slow_clients;
-mod stage;
-mod telling;
-mod trouble;
+mod fixture;
+mod alerting;
+mod failing_queues;
 mod unanswered;
 mod waiting;
 
-use stage::PATIENCE;
+use fixture::PATIENCE;

@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Vhost, eventually, on_brokers};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::page::depth;
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy};
 
 const BOMBS: u32 = 100;
 
@@ -41,9 +41,9 @@ async fn publish_bombs(amqp: &Amqp, queue: &str) {
 }
 
 /// A message of another queue comes back meanwhile.
-async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> Native {
+async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> NativeConsumer {
     let (handled, mut handles) = mpsc::unbounded_channel();
-    let neighbor = Native::start(vhost, "neighbor", move |seen| {
+    let neighbor = NativeConsumer::start(vhost, "neighbor", move |seen| {
         let is_retry = seen.attempt() > 1;
         if is_retry {
             handled.send(()).unwrap();
@@ -94,7 +94,7 @@ log = {}
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
         publish_bombs(&amqp, "orders").await;
-        let orders = Native::start(&vhost, "orders", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let neighbor = neighbor_is_retried(&vhost, &amqp).await;
         depth(&amqp, "orders.parked", BOMBS).await;
         // All are judged, with their body or without it.

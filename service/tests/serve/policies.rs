@@ -5,7 +5,7 @@ use retryrmq_harness::{
 };
 use rustix::process::Signal;
 
-use crate::stage::{INTAKE, Native, PATIENCE, Replica, declare, id, policy, program, take, text};
+use crate::fixture::{INTAKE, NativeConsumer, PATIENCE, Replica, declare, id, policy, program, take, text};
 
 const POLICY: &str = r##"
 [defaults]
@@ -78,8 +78,8 @@ async fn rules_choose_by_queue_routing_key_header_and_reason() {
             .await;
         amqp.publish_with("orders.vip", "x", id("vip")).await;
         let _natives = [
-            Native::start(&vhost, "orders.eu", |_| false).await,
-            Native::start(&vhost, "orders.vip", |_| false).await,
+            NativeConsumer::start(&vhost, "orders.eu", |_| false).await,
+            NativeConsumer::start(&vhost, "orders.vip", |_| false).await,
         ];
         for queue in ["orders.short", "billing"] {
             amqp.publish_with(queue, "x", id(queue).with_expiration("1".into()))
@@ -179,7 +179,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
         let file = policy("[defaults]\nretry = \"fixed(1h)\"\n");
         let replica = Replica::start(&vhost, Some(file.path())).await;
         declare(&amqp, "orders", QueueType::Quorum, true).await;
-        let _native = Native::start(&vhost, "orders", |_| false).await;
+        let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let waits = async |hours: u64, name: &str| {
             amqp.publish_with("orders", "x", id(name)).await;
             let queue = format!("orders.retry.{}", hours * 3_600_000);

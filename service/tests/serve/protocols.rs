@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::{
     delayed::{POLICY, shop},
     server::{KINDS, Servers, available},
-    stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, take, text},
+    fixture::{INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, take, text},
 };
 
 const HEADER: &str = "x-retry-reply-to";
@@ -46,7 +46,7 @@ async fn is_parked(amqp: &Amqp, queue: &str, count: usize) {
 async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) -> OtherQueue {
     let came = Arc::<Mutex<Vec<usize>>>::default();
     let seen = Arc::clone(&came);
-    let other = Native::start(vhost, "other", move |message| {
+    let other = NativeConsumer::start(vhost, "other", move |message| {
         let attempt = message.attempt();
         seen.lock().unwrap().push(attempt);
         attempt > 1
@@ -65,7 +65,7 @@ async fn other_queue_is_served(vhost: &Vhost, amqp: &Amqp) -> OtherQueue {
 
 /// A consumer of the queue `other`, and the attempts that it saw.
 struct OtherQueue {
-    _other: Native,
+    _other: NativeConsumer,
     came: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -81,7 +81,7 @@ async fn all_come_back(vhost: &Vhost, replica: &Replica) {
         (0..MANY).map(|number| number.to_string()),
     )
     .await;
-    let _orders = Native::start(vhost, "orders", |_| false).await;
+    let _orders = NativeConsumer::start(vhost, "orders", |_| false).await;
     let other = other_queue_is_served(vhost, &amqp).await;
     is_parked(&amqp, "orders.parked", MANY).await;
     // The last message has gone through everything, and none was delivered twice.

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::stage::{INTAKE_PARKED, Native, PATIENCE, Replica, declare, id, policy, program};
+use crate::fixture::{INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, program};
 
 fn example(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve")).join(name)
@@ -254,7 +254,7 @@ async fn fails_at_a_rate(vhost: &Vhost, time: Duration) {
     let failed = Arc::<Mutex<BTreeMap<String, Instant>>>::default();
     let back = Arc::<Mutex<BTreeMap<String, Duration>>>::default();
     let (rejected, returned) = (Arc::clone(&failed), Arc::clone(&back));
-    let _native = Native::start(vhost, "orders", move |seen| {
+    let _native = NativeConsumer::start(vhost, "orders", move |seen| {
         let mut rejected = rejected.lock().unwrap();
         match seen.attempt() {
             1 => {

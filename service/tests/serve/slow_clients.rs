@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc, time::timeout};
 
 use super::page::{Visitor, people};
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy};
 
 /// Opens connections that send this, and nothing after it.
 async fn unfinished(replica: &Replica, count: usize, head: &str, body: usize) -> Vec<TcpStream> {
@@ -80,7 +80,7 @@ async fn probes_and_retries_go_on_beside_a_thousand_slow_connections() {
         })
         .await;
         let (handled, mut handles) = mpsc::unbounded_channel();
-        let orders = Native::start(&vhost, "orders", move |seen| {
+        let orders = NativeConsumer::start(&vhost, "orders", move |seen| {
             let is_retry = seen.attempt() > 1;
             if is_retry {
                 handled.send(seen.id.clone()).unwrap();

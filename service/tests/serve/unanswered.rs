@@ -10,7 +10,7 @@ use retryrmq_harness::{
 
 use crate::{
     delayed::{DELAYED, delayed, send, shop},
-    stage::{PATIENCE, Replica, id, policy},
+    fixture::{PATIENCE, Replica, id, policy},
 };
 
 /// Suspends or resumes the servers of these quorum queues.

@@ -9,17 +9,17 @@
 //!                                  seed
 //! ```
 
-pub mod books;
-pub mod harm;
-mod hasty;
-pub mod kind;
-pub mod life;
+pub mod ledger;
+pub mod faults;
+mod broken_consumer;
+pub mod handler_script;
+pub mod scenario;
 pub mod operator;
-pub mod place;
+pub mod environment;
 pub mod plan;
 pub mod publisher;
 pub mod run;
-pub mod seat;
-mod stage;
+pub mod supervised_process;
+mod consumer_side;
 pub mod table;
 pub mod worker;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use retryrmq_harness::Vhost;
 use tokio::time::{Instant, sleep};
 
-use crate::books::Books;
-use crate::place::Place;
+use crate::ledger::SideLedger;
+use crate::environment::Environment;
 
 /// How long something has to be wrong before an operator believes it.
 const BELIEF: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Deletes waiting queues that are not alive, for as long as it is let. A quorum queue that was made just before its node was killed can
 /// come back without a leader before 4.3: it is there, takes nothing and never answers. What was in it was never safe.
-pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books: &Books) {
+pub async fn delete_dead_queues(place: &Environment, vhost: &Vhost, queue: &str, books: &SideLedger) {
     let waiting = format!("{queue}.retry.");
     let mut silent = BTreeMap::new();
     loop {
@@ -53,15 +53,15 @@ pub async fn delete_dead_queues(place: &Place, vhost: &Vhost, queue: &str, books
 /// Notices messages that a broker keeps to itself, and has other nodes lead its queues. A consumer that was cancelled, and whose node is
 /// killed while it holds a message, holds it until then (fact 56); and a member that came late dead-letters nothing (fact 82).
 #[derive(Debug)]
-pub struct Release {
+pub struct LeadershipRepair {
     since: Instant,
     unsettled: usize,
 }
 
-impl Release {
+impl LeadershipRepair {
     /// Begins to watch.
     pub fn new() -> Self {
-        Release {
+        LeadershipRepair {
             since: Instant::now(),
             unsettled: usize::MAX,
         }
@@ -71,13 +71,13 @@ impl Release {
     pub async fn look(
         &mut self,
         unsettled: usize,
-        place: &Place,
+        place: &Environment,
         vhost: &Vhost,
         queue: &str,
-        books: &Books,
+        books: &SideLedger,
     ) {
         if unsettled != self.unsettled {
-            *self = Release {
+            *self = LeadershipRepair {
                 since: Instant::now(),
                 unsettled,
             };
@@ -99,7 +99,7 @@ impl Release {
     }
 }
 
-impl Default for Release {
+impl Default for LeadershipRepair {
     fn default() -> Self {
         Self::new()
     }

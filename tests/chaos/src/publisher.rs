@@ -9,9 +9,9 @@ use retryrmq::{Client, ClientOptions, Publish};
 use retryrmq_harness::eventually;
 use tokio::time::sleep;
 
-use crate::books::Books;
-use crate::kind::Kind;
-use crate::plan::{Id, Letter};
+use crate::ledger::SideLedger;
+use crate::handler_script::HandlerScript;
+use crate::plan::{Id, PlannedMessage};
 use crate::worker::NUMBER;
 
 /// How long a message may go without being confirmed. A node that is killed is away for a while, and a confirm that does not come
@@ -28,9 +28,9 @@ pub async fn publish(
     url: &str,
     queue: &str,
     options: &ClientOptions,
-    letters: impl Iterator<Item = (u32, Letter)>,
+    letters: impl Iterator<Item = (u32, PlannedMessage)>,
     goes_on: impl Fn(u32) -> bool,
-    books: &Books,
+    books: &SideLedger,
 ) {
     let client = eventually(PATIENCE, "the publisher connects", || {
         Client::connect_with(url, options.clone())
@@ -52,7 +52,7 @@ pub async fn publish(
     client.close().await;
 }
 
-async fn deliver(client: &Client, queue: &str, number: u32, letter: Letter, books: &Books) {
+async fn deliver(client: &Client, queue: &str, number: u32, letter: PlannedMessage, books: &SideLedger) {
     books.publishing(number, letter.kind);
     let began = Instant::now();
     loop {
@@ -69,10 +69,10 @@ async fn deliver(client: &Client, queue: &str, number: u32, letter: Letter, book
     }
 }
 
-fn message(queue: &str, number: u32, letter: &Letter) -> Publish {
+fn message(queue: &str, number: u32, letter: &PlannedMessage) -> Publish {
     let mut headers = FieldTable::default();
     headers.insert(NUMBER.into(), AMQPValue::LongLongInt(number.into()));
-    if let Kind::Forged(crashes) = letter.kind {
+    if let HandlerScript::Forged(crashes) = letter.kind {
         headers.insert(
             "x-retry-crashes".into(),
             AMQPValue::LongLongInt(crashes.into()),

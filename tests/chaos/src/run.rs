@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use retryrmq_harness::{Broker, QueueType, Version};
 
-use crate::books::Verdict;
-use crate::life::{self, Cast};
-use crate::place::Place;
-use crate::plan::{Ground, Life};
-use crate::table::Sums;
+use crate::ledger::Verdict;
+use crate::scenario::{self, ScenarioSetup};
+use crate::environment::Environment;
+use crate::plan::{EnvironmentKind, Scenario};
+use crate::table::Totals;
 
 /// What to play.
 #[derive(Clone, Debug)]
-pub struct Programme {
+pub struct RunOptions {
     /// The seeds.
     pub seeds: Vec<u64>,
     /// The types of work queue, side by side in each life.
@@ -27,16 +27,16 @@ pub struct Programme {
 
 /// A life that broke a promise.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct FailedScenario {
     seed: u64,
     version: Version,
-    ground: Ground,
+    ground: EnvironmentKind,
     work: QueueType,
     problems: Vec<String>,
     trace: PathBuf,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for FailedScenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             seed,
@@ -61,20 +61,20 @@ impl fmt::Display for Broken {
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The sums.
-    pub sums: Sums,
+    pub sums: Totals,
     /// The lives that broke a promise.
-    pub broken: Vec<Broken>,
+    pub broken: Vec<FailedScenario>,
 }
 
 /// Plays all seeds on all brokers: a place for each broker and ground, and on each one life after the other.
 ///
 /// # Panics
 /// When no place can be had.
-pub async fn run(brokers: &[Broker], programme: &Programme, cast: Cast<'_>) -> Outcome {
+pub async fn run(brokers: &[Broker], programme: &RunOptions, cast: ScenarioSetup<'_>) -> Outcome {
     let outcome = Mutex::new(Outcome::default());
     let lanes = brokers.iter().flat_map(|broker| {
         let lane = |ground| lane(broker, ground, programme, cast, &outcome);
-        [Ground::Single, Ground::Cluster].map(lane)
+        [EnvironmentKind::Single, EnvironmentKind::Cluster].map(lane)
     });
     join_all(lanes).await;
     outcome.into_inner().expect("no lane has panicked")
@@ -82,21 +82,21 @@ pub async fn run(brokers: &[Broker], programme: &Programme, cast: Cast<'_>) -> O
 
 async fn lane(
     broker: &Broker,
-    ground: Ground,
-    programme: &Programme,
-    cast: Cast<'_>,
+    ground: EnvironmentKind,
+    programme: &RunOptions,
+    cast: ScenarioSetup<'_>,
     outcome: &Mutex<Outcome>,
 ) {
     let seeds = programme.seeds.iter().copied();
     let mut place = None;
-    for seed in seeds.filter(|seed| Ground::of(*seed) == ground) {
+    for seed in seeds.filter(|seed| EnvironmentKind::of(*seed) == ground) {
         let began = Instant::now();
         let here = match place.take() {
             Some(here) => here,
-            None => Place::start(broker, ground).await,
+            None => Environment::start(broker, ground).await,
         };
-        let life = Life::new(seed);
-        let played = life::play(&here, &life, &programme.types, cast).await;
+        let life = Scenario::new(seed);
+        let played = scenario::play(&here, &life, &programme.types, cast).await;
         place = played.whole.then_some(here);
         let mut outcome = outcome.lock().expect("no lane has panicked");
         for (work, verdict) in programme.types.iter().zip(played.verdicts) {
@@ -112,12 +112,12 @@ impl Outcome {
     fn over(
         &mut self,
         version: Version,
-        life: &Life,
+        life: &Scenario,
         work: QueueType,
         verdict: Verdict,
         time: Duration,
     ) {
-        let Life { seed, ground, .. } = *life;
+        let Scenario { seed, ground, .. } = *life;
         println!(
             "seed {seed}, RabbitMQ {version}, {ground}, {work}: {}, {} published again, {} retries, {} harms, {} s",
             verdict.report,
@@ -130,7 +130,7 @@ impl Outcome {
         if verdict.problems.is_empty() {
             return;
         }
-        let broken = Broken {
+        let broken = FailedScenario {
             seed,
             version,
             ground,
@@ -144,7 +144,7 @@ impl Outcome {
 }
 
 /// Keeps what happened for who looks into it.
-fn write_down(version: Version, life: &Life, work: QueueType, trace: &[String]) {
+fn write_down(version: Version, life: &Scenario, work: QueueType, trace: &[String]) {
     let path = path(version, life, work);
     let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     if let Err(error) = folder.and_then(|()| std::fs::write(&path, trace.join("\n"))) {
@@ -152,8 +152,8 @@ fn write_down(version: Version, life: &Life, work: QueueType, trace: &[String]) 
     }
 }
 
-fn path(version: Version, life: &Life, work: QueueType) -> PathBuf {
-    let Life { seed, ground, .. } = life;
+fn path(version: Version, life: &Scenario, work: QueueType) -> PathBuf {
+    let Scenario { seed, ground, .. } = life;
     let name = format!("{seed}-{version}-{ground}-{work}.log");
     std::env::temp_dir().join("retryrmq-chaos").join(name)
 }

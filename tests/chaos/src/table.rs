@@ -6,16 +6,16 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use retryrmq_harness::{QueueType, Version};
 
-use crate::books::Verdict;
-use crate::harm::Tally;
-use crate::plan::Ground;
+use crate::ledger::Verdict;
+use crate::faults::FaultCounts;
+use crate::plan::EnvironmentKind;
 
 /// The sums of the lives of one version, ground and type.
 #[derive(Clone, Debug, Default)]
 struct Row {
     seeds: u64,
     broken: u64,
-    tally: Tally,
+    tally: FaultCounts,
     messages: usize,
     retries: u64,
     repeats: u64,
@@ -27,14 +27,14 @@ struct Row {
 
 /// Sums by version, ground and type.
 #[derive(Clone, Debug, Default)]
-pub struct Sums(BTreeMap<(Version, String, String), Row>);
+pub struct Totals(BTreeMap<(Version, String, String), Row>);
 
-impl Sums {
+impl Totals {
     /// A life is over, after so long.
     pub fn add(
         &mut self,
         version: Version,
-        ground: Ground,
+        ground: EnvironmentKind,
         work: QueueType,
         verdict: &Verdict,
         time: Duration,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_lives_of_one_kind_are_summed_up() {
-        let mut sums = Sums::default();
+        let mut sums = Totals::default();
         let verdict = Verdict {
             report: Report {
                 published: 40,
@@ -133,7 +133,7 @@ mod tests {
         };
         let second = Duration::from_secs(1);
         for work in [QueueType::Quorum, QueueType::Quorum, QueueType::Classic] {
-            sums.add(Version::V4_3, Ground::Cluster, work, &verdict, second);
+            sums.add(Version::V4_3, EnvironmentKind::Cluster, work, &verdict, second);
         }
         let table = sums.table().to_string();
         let quorum = table.lines().find(|line| line.contains("quorum")).unwrap();

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use retryrmq_chaos::life::{BOUND, Cast, play};
-use retryrmq_chaos::place::Place;
-use retryrmq_chaos::plan::{Ground, Life, Temper};
-use retryrmq_chaos::run::{Programme, run};
+use retryrmq_chaos::scenario::{BOUND, ScenarioSetup, play};
+use retryrmq_chaos::environment::Environment;
+use retryrmq_chaos::plan::{EnvironmentKind, Scenario, Severity};
+use retryrmq_chaos::run::{RunOptions, run};
 use retryrmq_harness::{QueueType, Version, brokers};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_retryrmq-chaos");
@@ -17,14 +17,14 @@ async fn nothing_is_lost_whatever_a_seed_names() {
     if let Some(given) = all.iter().find(|broker| !broker.is_controllable()) {
         return eprintln!("skipped: {given} was given and must not be harmed");
     }
-    let killed_once = |life: &Life| life.nodes.len() == 1 && life.nodes[0].kill;
-    let single = |life: &Life| life.ground == Ground::Single;
-    let programme = |seeds: Vec<u64>| Programme {
+    let killed_once = |life: &Scenario| life.nodes.len() == 1 && life.nodes[0].kill;
+    let single = |life: &Scenario| life.ground == EnvironmentKind::Single;
+    let programme = |seeds: Vec<u64>| RunOptions {
         seeds,
         types: QueueType::ALL.to_vec(),
         traces: false,
     };
-    let cast = Cast {
+    let cast = ScenarioSetup {
         program: PROGRAM,
         hasty: false,
         bound: BOUND,
@@ -34,9 +34,9 @@ async fn nothing_is_lost_whatever_a_seed_names() {
     let newest: Vec<_> = newest.into_iter().collect();
     let nodes = programme(vec![
         first(|life| single(life) && killed_once(life)),
-        first(|life| life.temper == Temper::Clients && has_batches(life)),
+        first(|life| life.temper == Severity::Clients && has_batches(life)),
     ]);
-    let holder = |life: &Life| killed_once(life) && life.nodes[0].holder;
+    let holder = |life: &Scenario| killed_once(life) && life.nodes[0].holder;
     let clusters = programme(vec![first(|life| !single(life) && holder(life))]);
     let (single, cluster) = tokio::join!(run(&all, &nodes, cast), run(&newest, &clusters, cast));
     for outcome in [single, cluster] {
@@ -54,7 +54,7 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
     if !broker.is_controllable() {
         return eprintln!("skipped: {broker} was given and must not be harmed");
     }
-    let cast = Cast {
+    let cast = ScenarioSetup {
         program: PROGRAM,
         hasty: true,
         // All of it is spent: what is lost never comes.
@@ -62,8 +62,8 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
     };
     // Whether a life loses something depends on what was on its way when it was harmed: one may be lucky.
     let mut problems = Vec::new();
-    for life in lives(|life| life.temper == Temper::Clients).take(5) {
-        let place = Place::start(&broker, Ground::Single).await;
+    for life in lives(|life| life.temper == Severity::Clients).take(5) {
+        let place = Environment::start(&broker, EnvironmentKind::Single).await;
         let played = play(&place, &life, &[QueueType::Classic], cast).await;
         let verdict = &played.verdicts[0];
         if !verdict.report.lost.is_empty() {
@@ -82,7 +82,7 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
 }
 
 /// Whether consumers of both types of queue handle batches.
-fn has_batches(life: &Life) -> bool {
+fn has_batches(life: &Scenario) -> bool {
     let batch = |work| life.side(work, Version::V4_3).batch;
     QueueType::ALL
         .into_iter()
@@ -90,11 +90,11 @@ fn has_batches(life: &Life) -> bool {
 }
 
 /// The first seed that names such a life.
-fn first(such: impl Fn(&Life) -> bool) -> u64 {
+fn first(such: impl Fn(&Scenario) -> bool) -> u64 {
     lives(such).next().expect("seeds have no end").seed
 }
 
 /// The lives like this, from the first seed on.
-fn lives(such: impl Fn(&Life) -> bool) -> impl Iterator<Item = Life> {
-    (0..).map(Life::new).filter(such)
+fn lives(such: impl Fn(&Scenario) -> bool) -> impl Iterator<Item = Scenario> {
+    (0..).map(Scenario::new).filter(such)
 }

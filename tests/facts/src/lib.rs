@@ -14,13 +14,13 @@ mod fields;
 mod marker;
 mod refusal;
 mod sample;
-mod stage;
+mod fixture;
 
-pub use deaths::{Death, deaths};
+pub use deaths::{XDeath, deaths};
 pub use fields::{array, count, header, headers, int, string, table};
 pub use marker::{declare_marker, delete_unbound_marker, look_for_marker, mark};
 pub use refusal::{closed, code, refusal};
 pub use sample::every_property;
-pub use stage::{
+pub use fixture::{
     PATIENCE, all_gone, at_least_once, comes_back, dead_letters_to, hold, peek, requeue, wait_queue,
 };

@@ -1,6 +1,6 @@
 //! A publisher that goes on while things are killed, and records what the broker has confirmed.
 
-use crate::{PATIENCE, accounts::Accounts, load};
+use crate::{PATIENCE, ledger::LoadLedger, load};
 use retryrmq::Client;
 use retryrmq_harness::eventually;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Publisher {
 
 impl Publisher {
     /// Begins to publish the load to a queue. A message that is not confirmed is published again, until it is.
-    pub fn start(client: Client, queue: &str, accounts: Accounts) -> Self {
+    pub fn start(client: Client, queue: &str, accounts: LoadLedger) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, queue) = (Arc::clone(&stop), queue.to_owned());
         let task = tokio::spawn(async move {
@@ -53,7 +53,7 @@ impl Publisher {
 ///
 /// # Panics
 /// When it is never confirmed.
-pub async fn publish(client: &Client, queue: &str, number: usize, accounts: &Accounts) {
+pub async fn publish(client: &Client, queue: &str, number: usize, accounts: &LoadLedger) {
     eventually(PATIENCE, "the message is confirmed", || async {
         client.publish(load::message(queue, number)).await
     })

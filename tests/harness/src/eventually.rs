@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// What a probe saw: the thing itself, or what there was instead.
-pub trait Sight {
+pub trait ProbeResult {
     /// What [`eventually`] returns.
     type Thing;
 
@@ -14,7 +14,7 @@ pub trait Sight {
     fn sight(self) -> Result<Self::Thing, String>;
 }
 
-impl Sight for bool {
+impl ProbeResult for bool {
     type Thing = ();
 
     fn sight(self) -> Result<(), String> {
@@ -22,7 +22,7 @@ impl Sight for bool {
     }
 }
 
-impl<T> Sight for Option<T> {
+impl<T> ProbeResult for Option<T> {
     type Thing = T;
 
     fn sight(self) -> Result<T, String> {
@@ -30,7 +30,7 @@ impl<T> Sight for Option<T> {
     }
 }
 
-impl<T, E: Display> Sight for Result<T, E> {
+impl<T, E: Display> ProbeResult for Result<T, E> {
     type Thing = T;
 
     fn sight(self) -> Result<T, String> {
@@ -49,10 +49,10 @@ pub async fn eventually<F, Fut>(
     deadline: Duration,
     what: &str,
     probe: F,
-) -> <Fut::Output as Sight>::Thing
+) -> <Fut::Output as ProbeResult>::Thing
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output: Sight>,
+    Fut: Future<Output: ProbeResult>,
 {
     Wait::new(deadline, what).until(probe).await
 }
@@ -65,10 +65,10 @@ pub async fn eventually_with_progress<F, Fut>(
     patience: Duration,
     what: &str,
     probe: F,
-) -> <Fut::Output as Sight>::Thing
+) -> <Fut::Output as ProbeResult>::Thing
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output: Sight>,
+    Fut: Future<Output: ProbeResult>,
 {
     let mut wait = Wait::new(patience, what);
     wait.is_renewed = true;
@@ -103,13 +103,13 @@ impl<'a> Wait<'a> {
         }
     }
 
-    async fn until<F, Fut>(mut self, mut probe: F) -> <Fut::Output as Sight>::Thing
+    async fn until<F, Fut>(mut self, mut probe: F) -> <Fut::Output as ProbeResult>::Thing
     where
         F: FnMut() -> Fut,
-        Fut: Future<Output: Sight>,
+        Fut: Future<Output: ProbeResult>,
     {
         loop {
-            match timeout_at(self.end, probe()).await.map(Sight::sight) {
+            match timeout_at(self.end, probe()).await.map(ProbeResult::sight) {
                 Ok(Ok(thing)) => return thing,
                 Ok(Err(seen)) => self.pause_after(seen).await,
                 Err(_) => self.hangs(),

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts messages by id. Clones write into the same books.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Mutex<Books>>);
+pub struct Ledger(Arc<Mutex<LedgerEntries>>);
 
 #[derive(Debug, Default)]
-struct Books {
+struct LedgerEntries {
     published: BTreeSet<String>,
     handled: BTreeMap<String, u64>,
     parked: BTreeMap<String, u64>,
@@ -129,7 +129,7 @@ impl Ledger {
         report
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, LedgerEntries> {
         // A test that failed elsewhere still wants its balance.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -44,9 +44,9 @@
 //! transactions, `basic.qos` for a whole channel, `x-max-length-bytes`, permissions, consumers of a queue that is gone
 //! but for its cancel, the server's naming of queues and consumers.
 
-mod agenda;
+mod event_queue;
 mod broker;
-mod chance;
+mod nondeterminism;
 mod connection;
 mod death;
 mod declaration;
@@ -59,7 +59,7 @@ mod settings;
 mod size;
 
 pub use broker::{Broker, QueueView};
-pub use chance::{Chance, Delay, Doubt, Prompt, Seeded};
+pub use nondeterminism::{Nondeterminism, Delay, UnknownOutcome, Prompt, Seeded};
 pub use connection::ConnectionId;
 pub use frame::{Delivery, Frame, Refusal, Returned};
 pub use lapin;

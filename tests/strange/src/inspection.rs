@@ -1,6 +1,6 @@
 //! What `retryrmq doctor` finds in a virtual host.
 
-use crate::place::Place;
+use crate::environment::Environment;
 use crate::{PATIENCE, Setting};
 use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
@@ -19,7 +19,7 @@ const NAMES: QueueNames = QueueNames {
 type Found = BTreeSet<(String, String)>;
 
 /// Waits until the doctor finds what the setting says: it sees counts and policies that are seconds old.
-pub(crate) async fn finds(place: &Place, setting: &Setting) {
+pub(crate) async fn finds(place: &Environment, setting: &Setting) {
     let own = |(code, name): &(&str, &str)| ((*code).to_owned(), (*name).to_owned());
     let expected: Found = setting.findings.iter().map(own).collect();
     eventually(PATIENCE, "the doctor finds what is expected", || async {
@@ -33,7 +33,7 @@ pub(crate) async fn finds(place: &Place, setting: &Setting) {
     .await;
 }
 
-async fn findings(place: &Place) -> Result<Found, String> {
+async fn findings(place: &Environment) -> Result<Found, String> {
     let said = |error: retryrmq_operator::management::Error| error.to_string();
     let url = place.vhost.broker().management().url();
     let address = Address::new(place.vhost.url(), Some(url), None).map_err(said)?;

@@ -8,19 +8,19 @@
 //!
 //! `README.md` says how to add a setting.
 
-mod books;
+mod ledger;
 mod check;
-mod diary;
-mod fate;
+mod observations;
+mod handler_script;
 mod inspection;
-mod place;
+mod environment;
 mod refused;
 mod scenarios;
 mod setting;
 
 pub use check::check;
 pub use retryrmq_harness::{QueueType, Version};
-pub use setting::{Cell, Loss, Setting};
+pub use setting::{MatrixCell, Loss, Setting};
 
 use std::time::Duration;
 

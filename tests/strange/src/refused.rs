@@ -1,17 +1,17 @@
 //! A setting with which a consumer does not start: every message is where it was.
 
-use crate::diary::Diary;
-use crate::fate::Fate;
-use crate::place::Place;
+use crate::observations::Observations;
+use crate::handler_script::HandlerScript;
+use crate::environment::Environment;
 use crate::{PATIENCE, QUEUE, Setting, inspection, scenarios};
 use retryrmq_harness::{eventually, lapin::BasicProperties};
 
 const MESSAGES: u32 = 5;
 
-pub(crate) async fn run(place: &Place, setting: &Setting, words: &[&str]) {
+pub(crate) async fn run(place: &Environment, setting: &Setting, words: &[&str]) {
     place.declare_plain().await;
     for number in 0..MESSAGES as usize {
-        let id = Fate::Succeeds.id("refused", number);
+        let id = HandlerScript::Succeeds.id("refused", number);
         let named = BasicProperties::default().with_message_id(id.as_str().into());
         place.amqp.publish_with(QUEUE, &id, named).await;
     }
@@ -37,12 +37,12 @@ pub(crate) async fn run(place: &Place, setting: &Setting, words: &[&str]) {
 }
 
 /// Why no consumer starts.
-async fn refusal(place: &Place) -> String {
+async fn refusal(place: &Environment) -> String {
     let client = match place.connect().await {
         Ok(client) => client,
         Err(error) => return error.to_string(),
     };
-    let diary = Diary::default();
+    let diary = Observations::default();
     let started = scenarios::consumer(&client, &diary);
     let refused = match started.start(diary.handler(0)).await {
         Ok(_) => panic!(

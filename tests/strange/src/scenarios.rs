@@ -1,10 +1,10 @@
 //! What could lose messages, one after the other in the same virtual host: attempts that fail, a consumer that is closed and cut off, a
 //! work queue that is missing when messages come back to it, and a replay of everything that is parked.
 
-use crate::books::Books;
-use crate::diary::Diary;
-use crate::fate::Fate;
-use crate::place::Place;
+use crate::ledger::Ledger;
+use crate::observations::Observations;
+use crate::handler_script::HandlerScript;
+use crate::environment::Environment;
 use crate::setting::Expectation;
 use crate::{Loss, PARKED, PATIENCE, POLICY, QUEUE, Setting, WAITING, inspection};
 use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
@@ -18,8 +18,8 @@ const HOMELESS: &str = "homeless";
 /// How many times in a row nothing is found in any queue, before what is missing counts as gone.
 const LOOKS: u32 = 8;
 
-pub(crate) async fn run(place: &Place, setting: &Setting) {
-    let mut life = Life::begin(place, setting).await;
+pub(crate) async fn run(place: &Environment, setting: &Setting) {
+    let mut life = SettingRun::begin(place, setting).await;
     // Beside each other, because a queue that expires is there only while it is used.
     let harm = async {
         life.attempts_fail().await;
@@ -32,7 +32,7 @@ pub(crate) async fn run(place: &Place, setting: &Setting) {
 }
 
 /// A consumer with short waits.
-pub(crate) fn consumer(client: &Client, diary: &Diary) -> Consumer {
+pub(crate) fn consumer(client: &Client, diary: &Observations) -> Consumer {
     let policy: Policy = POLICY.parse().expect("the text is a policy");
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy);
     consumer.on_event(diary.listener())
@@ -41,7 +41,7 @@ pub(crate) fn consumer(client: &Client, diary: &Diary) -> Consumer {
 /// The ids of a batch.
 fn batch_of(batch: &str) -> impl Iterator<Item = String> + use<'_> {
     let numbers = 0..EACH;
-    numbers.flat_map(move |number| Fate::ALL.map(|fate| fate.id(batch, number)))
+    numbers.flat_map(move |number| HandlerScript::ALL.map(|fate| fate.id(batch, number)))
 }
 
 /// Its body is its id, and spaces up to so many bytes.
@@ -50,26 +50,26 @@ fn message(queue: &str, id: &str, size: usize) -> Publish {
 }
 
 /// The messages of one setting, and their consumer.
-struct Life<'a> {
-    place: &'a Place,
+struct SettingRun<'a> {
+    place: &'a Environment,
     setting: &'a Setting,
     client: Client,
     running: Option<RunningConsumer>,
-    diary: Diary,
-    books: Books,
+    diary: Observations,
+    books: Ledger,
 }
 
-impl<'a> Life<'a> {
-    async fn begin(place: &'a Place, setting: &'a Setting) -> Self {
+impl<'a> SettingRun<'a> {
+    async fn begin(place: &'a Environment, setting: &'a Setting) -> Self {
         place.declare().await;
         let client = Self::insist(setting, "the client connects", || place.connect()).await;
-        let mut life = Life {
+        let mut life = SettingRun {
             place,
             setting,
             client,
             running: None,
-            diary: Diary::default(),
-            books: Books::default(),
+            diary: Observations::default(),
+            books: Ledger::default(),
         };
         life.start().await;
         life
@@ -129,7 +129,7 @@ impl<'a> Life<'a> {
         self.stop().await;
         self.place.amqp.delete(QUEUE).await;
         let ids: Vec<_> = (0..EACH)
-            .map(|number| Fate::FailsOnce.id(HOMELESS, number))
+            .map(|number| HandlerScript::FailsOnce.id(HOMELESS, number))
             .collect();
         let mut kept = Vec::new();
         for id in ids {
@@ -305,7 +305,7 @@ impl<'a> Life<'a> {
 
     fn nothing_else_was_parked(&self) {
         let mut others = self.diary.parked();
-        others.retain(|id| !Fate::is_parked(id));
+        others.retain(|id| !HandlerScript::is_parked(id));
         let is_as_expected = others.is_empty() || self.setting.parks_others;
         assert!(
             is_as_expected,

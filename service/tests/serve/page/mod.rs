@@ -10,7 +10,7 @@ use std::path::Path;
 
 use retryrmq_harness::{Amqp, eventually};
 
-use crate::stage::PATIENCE;
+use crate::fixture::PATIENCE;
 
 use visitor::link;
 pub(crate) use visitor::{Visitor, value_of};

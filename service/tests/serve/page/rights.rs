@@ -6,7 +6,7 @@ use retryrmq::{Client, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::stage::{Native, PATIENCE, Replica, declare, id, policy, text};
+use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy, text};
 
 const POLICY: &str = r#"
 [defaults]
@@ -48,12 +48,12 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
         // What was replayed is handled.
-        let handled = |seen: &crate::stage::Seen| {
+        let handled = |seen: &crate::fixture::Seen| {
             let headers = seen.properties.headers().as_ref();
             headers.is_some_and(|headers| headers.inner().contains_key("x-retry-replays"))
         };
-        let orders = Native::start(&vhost, "orders", handled).await;
-        let slow = Native::start(&vhost, "slow", |_| false).await;
+        let orders = NativeConsumer::start(&vhost, "orders", handled).await;
+        let slow = NativeConsumer::start(&vhost, "slow", |_| false).await;
         let publish = async |queue: &str, name: &str| {
             let mut table = retryrmq::types::FieldTable::default();
             for (header, value) in [

@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::stage::{PATIENCE, Replica};
+use crate::fixture::{PATIENCE, Replica};
 
 /// Somebody with a browser, as far as a page without scripts can tell.
 pub(crate) struct Visitor {

@@ -1,10 +1,10 @@
 //! A broker that is short of memory.
 
 use crate::brokers::SETTLING;
-use crate::stage::Gate;
+use crate::fixture::Gate;
 use retryrmq::{Client, Message, Policy};
 use retryrmq_faults::PATIENCE;
-use retryrmq_faults::tape::Tape;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Node, QueueType, eventually};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) async fn alarm(node: &Node) {
     for kind in QueueType::ALL {
         let queue = format!("alarm.{kind}");
         node.connect().await.declare(&queue, kind).await;
-        let (tape, gate) = (Tape::new(), gate.clone());
+        let (tape, gate) = (Recorder::new(), gate.clone());
         let taped = tape.clone();
         let consumer = client
             .consumer(queue.as_str())

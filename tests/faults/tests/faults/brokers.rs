@@ -3,14 +3,14 @@
 
 use crate::alarms::{alarm, ended_in_an_alarm};
 use crate::fullness::full_work_queue;
-use crate::rungs::killed_after_a_rung_was_made;
-use crate::stage::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
+use crate::young_waiting_queues::killed_after_a_rung_was_made;
+use crate::fixture::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
 use retryrmq::Client;
-use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::trouble::Trouble;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::disruption::Disruption;
 use retryrmq_harness::{Node, QueueType, on_brokers};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn killed_under_load(node: &Node) {
     let client = Client::connect(node.url()).await.unwrap();
     let mut loads = Vec::new();
     for kind in QueueType::ALL {
-        let (accounts, tape) = (Accounts::new(&name(kind)), Tape::new());
+        let (accounts, tape) = (LoadLedger::new(&name(kind)), Recorder::new());
         let books = accounts.clone();
         let consumer = Client::connect(node.url()).await.unwrap();
         let running = consumer
@@ -77,7 +77,7 @@ async fn killed_under_load(node: &Node) {
             Publisher::start(client.clone(), &name(*kind), accounts.clone())
         })
         .collect();
-    let mut trouble = Trouble::new(&what, KILLS);
+    let mut trouble = Disruption::new(&what, KILLS);
     while trouble.goes_on() {
         for (_, _, tape, ..) in &loads {
             seen("the consumer is back", || {

@@ -1,10 +1,10 @@
 //! Consumers that are killed at random moments under load.
 
-use crate::stage::{QUEUE, Stage, WORKER, seen};
-use retryrmq_faults::accounts::Accounts;
+use crate::fixture::{QUEUE, Fixture, WORKER, seen};
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::trouble::Trouble;
-use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
+use retryrmq_faults::disruption::Disruption;
+use retryrmq_faults::worker::{HandlerScript, WorkerOptions, WorkerOutput, Worker};
 use retryrmq_harness::{Broker, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 const KILLS: usize = 6;
 
 /// A consumer that is killed soon after each start, from the first one on, which creates the queues: copies that are confirmed do not come again.
-async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: Handles) {
+async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: HandlerScript) {
     const MESSAGES: usize = 5;
     const ROUNDS: u32 = 10;
     const ACKNOWLEDGED: Duration = Duration::from_millis(200);
     let (queue, event) = match handles {
-        Handles::Parks => ("orders.parked", "parked"),
+        HandlerScript::Parks => ("orders.parked", "parked"),
         _ => ("orders.retry.60000", "retried"),
     };
     let what = format!("{broker}, {kind}, killed after each start, {queue}");
-    let stage = Stage::set(broker, kind).await;
-    let accounts = Accounts::new(QUEUE);
-    let orders = Orders {
+    let stage = Fixture::set(broker, kind).await;
+    let accounts = LoadLedger::new(QUEUE);
+    let orders = WorkerOptions {
         handles,
-        ..Orders::load(stage.vhost.url(), QUEUE)
+        ..WorkerOptions::load(stage.vhost.url(), QUEUE)
     };
     // Whether messages may have been between confirm and acknowledgement, by round, and how many of earlier rounds come as well.
     let (mut in_between, mut earlier) = (Vec::new(), 0);
@@ -33,7 +33,7 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
         for number in 0..MESSAGES {
             stage.amqp.publish(QUEUE, format!("{round}.{number}")).await;
         }
-        let told = Told::default();
+        let told = WorkerOutput::default();
         let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
         worker.ready().await;
         let until = Instant::now() + Duration::from_millis(300) * round;
@@ -50,7 +50,7 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
         earlier = (MESSAGES + earlier).saturating_sub(told.count_of("event", event));
         in_between.push(!is_clean);
     }
-    let worker = Worker::start(WORKER, &orders, &Told::default(), &accounts);
+    let worker = Worker::start(WORKER, &orders, &WorkerOutput::default(), &accounts);
     stage.is_empty(QUEUE).await;
     worker.kill().await;
     let mut copies = BTreeMap::<String, usize>::new();
@@ -80,7 +80,7 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
     on_queue_types(|broker, kind| async move {
-        is_killed_after_each_start(&broker, kind, Handles::Parks).await;
+        is_killed_after_each_start(&broker, kind, HandlerScript::Parks).await;
     })
     .await;
 }
@@ -88,7 +88,7 @@ async fn a_consumer_that_is_killed_after_each_start_multiplies_no_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_one_whose_messages_wait_to_be_retried() {
     on_queue_types(|broker, kind| async move {
-        is_killed_after_each_start(&broker, kind, Handles::Delays).await;
+        is_killed_after_each_start(&broker, kind, HandlerScript::Delays).await;
     })
     .await;
 }
@@ -97,12 +97,12 @@ async fn nor_one_whose_messages_wait_to_be_retried() {
 async fn nothing_is_lost_when_the_consumer_is_killed_again_and_again() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, consumer killed");
-        let stage = Stage::set(&broker, kind).await;
-        let accounts = Accounts::new(QUEUE);
-        let told = Told::default();
+        let stage = Fixture::set(&broker, kind).await;
+        let accounts = LoadLedger::new(QUEUE);
+        let told = WorkerOutput::default();
         let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
-        let orders = Orders::load(stage.vhost.url(), QUEUE);
-        let mut trouble = Trouble::new(&what, KILLS);
+        let orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
+        let mut trouble = Disruption::new(&what, KILLS);
         while trouble.goes_on() {
             let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
             // Now and then it is killed while it starts.

@@ -1,9 +1,9 @@
 //! Queues that somebody deletes while they are needed.
 
-use crate::stage::{QUEUE, Stage, loaded, seen};
+use crate::fixture::{QUEUE, Fixture, loaded, seen};
 use retryrmq::{Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_faults::{PATIENCE, load, publisher};
 use retryrmq_harness::{eventually, on_queue_types};
 
@@ -14,13 +14,13 @@ async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
     on_queue_types(|broker, kind| async move {
         for is_ours in [true, false] {
             let what = format!("{broker}, {kind}, work queue deleted, made by us: {is_ours}");
-            let stage = Stage::set(&broker, kind).await;
+            let stage = Fixture::set(&broker, kind).await;
             if is_ours {
                 stage.amqp.delete(QUEUE).await;
             }
             let client = stage.client().await;
-            let accounts = Accounts::new(QUEUE);
-            let (tape, books) = (Tape::new(), accounts.clone());
+            let accounts = LoadLedger::new(QUEUE);
+            let (tape, books) = (Recorder::new(), accounts.clone());
             let running = client
                 .consumer(QUEUE)
                 .dlx(true)
@@ -65,7 +65,7 @@ async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
 }
 
 /// Looks for a while at a queue that should not come back by itself.
-async fn stays_away(stage: &Stage) {
+async fn stays_away(stage: &Fixture) {
     for _ in 0..20 {
         assert_eq!(stage.amqp.depth(QUEUE).await, None, "it was made again");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -77,9 +77,9 @@ async fn stays_away(stage: &Stage) {
 async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_is_lost() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, waiting and parking queues deleted");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let policy: Policy = "list(100ms, 300ms)".parse().unwrap();
         let taped = tape.clone();
         let running = client
@@ -130,9 +130,9 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_leave_to_declare_the_originals_are_kept_until_the_queue_is_back() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let taped = tape.clone();
         let consumer = client
             .consumer(QUEUE)

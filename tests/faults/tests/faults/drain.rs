@@ -1,11 +1,11 @@
 //! How a consumer drains and ends.
 
-use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
+use crate::fixture::{Gate, QUEUE, Fixture, WORKER, seen};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
 use retryrmq_faults::{PATIENCE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 const MESSAGES: usize = 40;
 const SHORT: Duration = Duration::from_millis(500);
 
-async fn publish(stage: &Stage) -> Client {
+async fn publish(stage: &Fixture) -> Client {
     let client = stage.client().await;
     for number in 0..MESSAGES {
         client
@@ -32,9 +32,9 @@ async fn publish(stage: &Stage) -> Client {
 async fn handlers_that_run_finish_and_the_rest_goes_back() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = publish(&stage).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (taped, gated) = (tape.clone(), gate.clone());
         let running = client
             .consumer(QUEUE)
@@ -100,12 +100,12 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_drains() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
-        let accounts = Accounts::new(QUEUE);
+        let stage = Fixture::set(&broker, kind).await;
+        let accounts = LoadLedger::new(QUEUE);
         let client = publish(&stage).await;
         (0..MESSAGES).for_each(|number| accounts.published(&number.to_string()));
-        let told = Told::default();
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let told = WorkerOutput::default();
+        let mut orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
         orders.milliseconds = Some(200);
         let worker = Worker::start(WORKER, &orders, &told, &accounts);
         seen("handlers run", || told.count("begin") >= 8).await;
@@ -133,9 +133,9 @@ async fn a_process_that_is_asked_to_end_drains() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = publish(&stage).await;
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let taped = tape.clone();
         let running = client
             .consumer(QUEUE)
@@ -167,7 +167,7 @@ async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
 async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         for direction in [Direction::ToBroker, Direction::ToClient, Direction::Both] {
             let queue = format!("{QUEUE}.{direction:?}");
@@ -178,7 +178,7 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
             }
             let proxy = CutProxy::to(stage.vhost.url()).await;
             let client = Client::connect(proxy.url()).await.unwrap();
-            let (tape, gate) = (Tape::new(), Gate::closed());
+            let (tape, gate) = (Recorder::new(), Gate::closed());
             let (taped, gated) = (tape.clone(), gate.clone());
             let running = client
                 .consumer(queue)
@@ -228,7 +228,7 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_in_the_middle_of_a_reconnection_leaves_nothing_behind() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         publish(&stage).await.close().await;
         let proxy = CutProxy::to(stage.vhost.url()).await;
         for round in 0..12u64 {

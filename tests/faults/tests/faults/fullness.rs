@@ -1,13 +1,13 @@
 //! Queues that refuse messages because they are full.
 
-use crate::stage::{Gate, QUEUE, Stage, WORKER, seen};
+use crate::fixture::{Gate, QUEUE, Fixture, WORKER, seen};
 use lapin::types::{AMQPValue, FieldTable};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::PATIENCE;
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Handles, Orders, Told, Worker};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{HandlerScript, WorkerOptions, WorkerOutput, Worker};
 use retryrmq_harness::{Node, QueueType, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
     const MESSAGES: usize = 8;
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         // One that takes exactly what it may: a quorum queue's limit is soft.
         stage
             .amqp
@@ -31,7 +31,7 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
                 .await
                 .unwrap();
         }
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let taped = tape.clone();
         let running = client
             .consumer(QUEUE)
@@ -88,7 +88,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
         let what = format!("{}, {kind}, work queue full", **node);
         let queue = format!("full.{kind}");
         amqp.declare_with(&queue, kind, at_most(ROOM as i64)).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (taped, gated) = (tape.clone(), gate.clone());
         let running = client
             .consumer(queue.as_str())
@@ -184,16 +184,16 @@ async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
     const RESTARTS: usize = 25;
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, parking queue full, restarts");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         stage
             .amqp
             .declare_with("orders.parked", QueueType::Classic, at_most(1))
             .await;
         stage.amqp.publish("orders.parked", "full").await;
         stage.amqp.publish(QUEUE, "kept").await;
-        let (told, accounts) = (Told::default(), Accounts::new(QUEUE));
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
-        orders.handles = Handles::Parks;
+        let (told, accounts) = (WorkerOutput::default(), LoadLedger::new(QUEUE));
+        let mut orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
+        orders.handles = HandlerScript::Parks;
         for restart in 0..RESTARTS {
             let worker = Worker::start(WORKER, &orders, &told, &accounts);
             seen("its copy was refused once more", || {

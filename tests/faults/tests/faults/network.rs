@@ -1,17 +1,17 @@
 //! Connections that are cut, stalled and refused at random moments under load.
 
-use crate::stage::{QUEUE, Stage, loaded, seen};
+use crate::fixture::{QUEUE, Fixture, loaded, seen};
 use retryrmq::Client;
-use retryrmq_faults::accounts::Accounts;
+use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::trouble::Trouble;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::disruption::Disruption;
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-enum Harm {
+enum NetworkFault {
     Cut,
     Close,
     Refuse,
@@ -21,16 +21,16 @@ enum Harm {
     Forced(&'static str),
 }
 
-const HARMS: [Harm; 9] = [
-    Harm::Cut,
-    Harm::Close,
-    Harm::Refuse,
-    Harm::Delay,
-    Harm::Stall(Direction::ToBroker),
-    Harm::Stall(Direction::ToClient),
-    Harm::Stall(Direction::Both),
-    Harm::Forced("consume"),
-    Harm::Forced("publish"),
+const HARMS: [NetworkFault; 9] = [
+    NetworkFault::Cut,
+    NetworkFault::Close,
+    NetworkFault::Refuse,
+    NetworkFault::Delay,
+    NetworkFault::Stall(Direction::ToBroker),
+    NetworkFault::Stall(Direction::ToClient),
+    NetworkFault::Stall(Direction::Both),
+    NetworkFault::Forced("consume"),
+    NetworkFault::Forced("publish"),
 ];
 
 /// Longer than the two heartbeats after which a silent peer counts as dead.
@@ -40,14 +40,14 @@ const STALL: Duration = Duration::from_millis(3_500);
 async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, bad network");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let accounts = Accounts::new(QUEUE);
+        let accounts = LoadLedger::new(QUEUE);
         let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
         let client = Client::connect(&format!("{}?heartbeat=1&name=shaken", proxy.url()))
             .await
             .unwrap();
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let books = accounts.clone();
         let running = client
             .consumer(QUEUE)
@@ -57,7 +57,7 @@ async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
             .start(loaded(&tape, move |id| books.handled(id)))
             .await
             .unwrap();
-        let mut trouble = Trouble::new(&what, HARMS.len());
+        let mut trouble = Disruption::new(&what, HARMS.len());
         let mut harms = Vec::new();
         while trouble.goes_on() {
             if harms.is_empty() {
@@ -74,25 +74,25 @@ async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
             trouble.pause(50..900).await;
             let harm = harms.pop().expect("there is a harm");
             match harm {
-                Harm::Cut => proxy.cut(),
-                Harm::Close => proxy.close(),
-                Harm::Refuse => {
+                NetworkFault::Cut => proxy.cut(),
+                NetworkFault::Close => proxy.close(),
+                NetworkFault::Refuse => {
                     proxy.refuse();
                     proxy.cut();
                     trouble.pause(100..1_500).await;
                 }
-                Harm::Delay => {
+                NetworkFault::Delay => {
                     proxy.delay(Direction::Both, Duration::from_millis(80));
                     trouble.pause(500..1_000).await;
                 }
-                Harm::Stall(direction) => {
+                NetworkFault::Stall(direction) => {
                     proxy.stall(direction);
                     tokio::time::sleep(STALL).await;
                     if trouble.rng().bool() {
                         proxy.cut();
                     }
                 }
-                Harm::Forced(purpose) => force(&stage, purpose).await,
+                NetworkFault::Forced(purpose) => force(&stage, purpose).await,
             }
             proxy.resume();
         }
@@ -118,7 +118,7 @@ async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
 }
 
 /// Closes the consumer's connection with this purpose, if there is one: an earlier harm may not be over.
-async fn force(stage: &Stage, purpose: &str) {
+async fn force(stage: &Fixture, purpose: &str) {
     let management = stage.vhost.broker().management();
     let name = format!("shaken ({purpose})");
     let found = eventually(

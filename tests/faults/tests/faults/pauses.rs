@@ -1,8 +1,8 @@
 //! The retry budget: a consumer whose attempts all fail pauses, and probes.
 
-use crate::stage::{QUEUE, Stage, seen};
+use crate::fixture::{QUEUE, Fixture, seen};
 use retryrmq::{Message, Pause, Policy, Publish};
-use retryrmq_faults::tape::Tape;
+use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::on_queue_types;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const PREFETCH: u16 = 16;
 async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_handled() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, paused");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
         for number in 0..MESSAGES {
             client
@@ -25,7 +25,7 @@ async fn while_nothing_works_hardly_any_attempt_is_spent_and_afterwards_all_is_h
                 .await
                 .unwrap();
         }
-        let (tape, works) = (Tape::new(), Arc::new(AtomicBool::new(false)));
+        let (tape, works) = (Recorder::new(), Arc::new(AtomicBool::new(false)));
         let (taped, working) = (tape.clone(), Arc::clone(&works));
         let running = client
             .consumer(QUEUE)

@@ -1,11 +1,11 @@
 //! A message that takes its consumer down, and its innocent neighbours.
 
-use crate::stage::{QUEUE, Stage, WORKER, seen};
+use crate::fixture::{QUEUE, Fixture, WORKER, seen};
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq::{Message, Policy, Publish};
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::tape::Tape;
-use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::recorder::Recorder;
+use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
 use retryrmq_faults::{PATIENCE, load};
 use retryrmq_harness::{eventually, on_queue_types};
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ const RESTARTS: usize = 20;
 async fn a_poison_message_is_parked_and_no_neighbour_is() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, poison");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
-        let accounts = Accounts::new(QUEUE);
-        let told = Told::default();
+        let accounts = LoadLedger::new(QUEUE);
+        let told = WorkerOutput::default();
         for number in 0..NEIGHBOURS {
             if number == NEIGHBOURS / 2 {
                 client.publish(Publish::to_queue(QUEUE, POISON).message_id(POISON)).await.unwrap();
@@ -31,7 +31,7 @@ async fn a_poison_message_is_parked_and_no_neighbour_is() {
             client.publish(load::message(QUEUE, number)).await.unwrap();
             accounts.published(&number.to_string());
         }
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let mut orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
         (orders.prefetch, orders.concurrency) = (64, 32);
         // Longer than it takes for all neighbours to be prefetched: all are outstanding when the poison strikes.
         orders.milliseconds = Some(300);
@@ -75,7 +75,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
     const LAST: i64 = 9; // one more, from whatever, and it is parked
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, suspects");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
         for number in 0..OTHERS {
             client
@@ -91,7 +91,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
                 client.publish(suspect).await.unwrap();
             }
         }
-        let tape = Tape::new();
+        let tape = Recorder::new();
         let taped = tape.clone();
         let running = client
             .consumer(QUEUE)

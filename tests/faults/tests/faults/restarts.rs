@@ -1,10 +1,10 @@
 //! Ordinary restarts, which must cost no message anything.
 
-use crate::stage::{QUEUE, Stage, WORKER};
+use crate::fixture::{QUEUE, Fixture, WORKER};
 use nix::sys::signal::Signal;
 use retryrmq::Publish;
-use retryrmq_faults::accounts::Accounts;
-use retryrmq_faults::worker::{Orders, Told, Worker};
+use retryrmq_faults::ledger::LoadLedger;
+use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
 use retryrmq_harness::{Amqp, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ const RESTARTS: usize = 4;
 async fn restarts_in_good_order_cost_nothing() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, {RESTARTS} restarts");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let client = stage.client().await;
-        let accounts = Accounts::new(QUEUE);
+        let accounts = LoadLedger::new(QUEUE);
         for number in 0..MESSAGES {
             client
                 .publish(Publish::to_queue(QUEUE, number.to_string()))
@@ -26,14 +26,14 @@ async fn restarts_in_good_order_cost_nothing() {
                 .unwrap();
             accounts.published(&number.to_string());
         }
-        let told = Told::default();
-        let mut orders = Orders::load(stage.vhost.url(), QUEUE);
+        let told = WorkerOutput::default();
+        let mut orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
         (orders.prefetch, orders.concurrency, orders.milliseconds) = (64, 4, Some(40));
         for restart in 1..=RESTARTS {
             let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
             worker.ready().await;
             let begun = told.count("begin") + 8; // two rounds of handlers: the rest is prefetched and waits
-            crate::stage::seen("handlers run", || told.count("begin") >= begun).await;
+            crate::fixture::seen("handlers run", || told.count("begin") >= begun).await;
             worker.signal(Signal::SIGTERM);
             assert!(worker.ended().await.success(), "{what}: restart {restart}");
         }
@@ -53,7 +53,7 @@ async fn restarts_in_good_order_cost_nothing() {
         }
         orders.concurrency = 32;
         let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        crate::stage::seen("all are handled", || accounts.handled_count() == MESSAGES).await;
+        crate::fixture::seen("all are handled", || accounts.handled_count() == MESSAGES).await;
         worker.signal(Signal::SIGTERM);
         assert!(worker.ended().await.success(), "{what}");
         assert_eq!(told.count_of("event", "parked"), 0, "{what}");

@@ -1,14 +1,14 @@
 //! Settlements that meet a connection which is not the one that their message came over.
 
-use crate::stage::{Gate, QUEUE, Stage, seen};
+use crate::fixture::{Gate, QUEUE, Fixture, seen};
 use retryrmq::{Client, Event, Message, Outcome, Publish, RunningConsumer, Token};
-use retryrmq_faults::tape::{Tape, text};
+use retryrmq_faults::recorder::{Recorder, text};
 use retryrmq_faults::{PATIENCE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
 /// A consumer behind a proxy whose handlers wait at a gate.
-async fn gated(stage: &Stage, proxy: &CutProxy, tape: &Tape, gate: &Gate) -> (Client, RunningConsumer) {
+async fn gated(stage: &Fixture, proxy: &CutProxy, tape: &Recorder, gate: &Gate) -> (Client, RunningConsumer) {
     let client = Client::connect(&format!("{}?name=shaken", proxy.url()))
         .await
         .unwrap();
@@ -40,7 +40,7 @@ fn with_id(id: &str) -> Publish {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_id() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("with")).await.unwrap();
         publisher
@@ -48,7 +48,7 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
             .await
             .unwrap();
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
         seen("both run", || tape.attempts().len() == 2).await;
         proxy.stall(Direction::ToBroker);
@@ -94,11 +94,11 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_has_an_id() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("with")).await.unwrap();
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
         seen("it runs", || tape.attempts().len() == 1).await;
         proxy.refuse();
@@ -119,11 +119,11 @@ async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_h
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_waits_for_handlers_whose_connection_was_lost() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         publisher.publish(with_id("long")).await.unwrap();
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
         seen("it runs", || tape.attempts().len() == 1).await;
         proxy.refuse();
@@ -153,7 +153,7 @@ async fn the_end_waits_for_handlers_whose_connection_was_lost() {
 async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_drops() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         stage
             .client()
             .await
@@ -161,7 +161,7 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
             .await
             .unwrap();
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
         for cut in 1..=4 {
             eventually(PATIENCE, "it runs", || async {
@@ -192,7 +192,7 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
 async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         for number in 0..8 {
             publisher
@@ -201,7 +201,7 @@ async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing
                 .unwrap();
         }
         let proxy = CutProxy::to(stage.vhost.url()).await;
-        let (tape, gate) = (Tape::new(), Gate::closed());
+        let (tape, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&stage, &proxy, &tape, &gate).await;
         seen("all run", || tape.attempts().len() == 8).await;
         proxy.cut();
@@ -235,7 +235,7 @@ async fn handlers_that_end_after_a_reconnection_settle_nothing_and_close_nothing
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_name_nothing_settle_nothing() {
     on_queue_types(|broker, kind| async move {
-        let stage = Stage::set(&broker, kind).await;
+        let stage = Fixture::set(&broker, kind).await;
         let publisher = stage.client().await;
         let proxy = CutProxy::to(stage.vhost.url()).await;
         let client = Client::connect(proxy.url()).await.unwrap();

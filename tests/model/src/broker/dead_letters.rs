@@ -1,8 +1,8 @@
 //! Dead letters on their way.
 
 use super::Broker;
-use crate::agenda::Event;
-use crate::chance::Delay;
+use crate::event_queue::Event;
+use crate::nondeterminism::Delay;
 use crate::death::Reason;
 use crate::message::{End, Message};
 use crate::queue::QueueId;

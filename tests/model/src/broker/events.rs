@@ -2,7 +2,7 @@
 
 use super::Broker;
 use crate::Frame;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::message::Message;
 use crate::queue::{Publisher, QueueId};
 use std::sync::Arc;

@@ -8,8 +8,8 @@ mod publishing;
 mod queues;
 mod settling;
 
-use crate::agenda::{Agenda, Event};
-use crate::chance::{Chance, Delay, Doubt};
+use crate::event_queue::{EventQueue, Event};
+use crate::nondeterminism::{Nondeterminism, Delay, UnknownOutcome};
 use crate::connection::{Channel, Connection, Unsettled};
 use crate::frame::{Delivery, Refusal};
 use crate::queue::{ConsumerKey, Context, Effect, Holder, Queue, QueueId};
@@ -26,7 +26,7 @@ pub use operator::QueueView;
 #[derive(Debug)]
 pub struct Broker {
     profile: Profile,
-    chance: Box<dyn Chance + Send>,
+    chance: Box<dyn Nondeterminism + Send>,
     now: Duration,
     running: bool,
     alarm: bool,
@@ -37,7 +37,7 @@ pub struct Broker {
     /// By the pattern of the queues' names.
     policies: BTreeMap<Name, Policy>,
     operator_policies: BTreeMap<Name, Policy>,
-    agenda: Agenda,
+    agenda: EventQueue,
     effects: Vec<Effect>,
     next_channel_key: u64,
     next_consumer: u64,
@@ -52,14 +52,14 @@ struct Exchange {
 }
 
 /// What comes of a method: nothing to add, or a refusal that costs the channel or the connection.
-pub(crate) enum Denial {
+pub(crate) enum MethodRefused {
     Channel(Refusal),
     Connection(Refusal),
 }
 
 impl Broker {
     /// A broker that has just started, at time zero, without a queue.
-    pub fn new(profile: Profile, chance: impl Chance + Send + 'static) -> Self {
+    pub fn new(profile: Profile, chance: impl Nondeterminism + Send + 'static) -> Self {
         Broker {
             profile,
             chance: Box::new(chance),
@@ -72,7 +72,7 @@ impl Broker {
             exchanges: BTreeMap::new(),
             policies: BTreeMap::new(),
             operator_policies: BTreeMap::new(),
-            agenda: Agenda::default(),
+            agenda: EventQueue::default(),
             effects: Vec::new(),
             next_channel_key: 0,
             next_consumer: 0,
@@ -189,11 +189,11 @@ impl Broker {
         let done = self.execute_on_channel(connection, channel, method);
         match done {
             Ok(()) => {}
-            Err(Denial::Channel(refusal)) => {
+            Err(MethodRefused::Channel(refusal)) => {
                 self.end_channel(connection, channel);
                 self.push(connection, channel, Frame::CloseChannel(refusal));
             }
-            Err(Denial::Connection(refusal)) => {
+            Err(MethodRefused::Connection(refusal)) => {
                 self.end_connection(connection);
                 self.push(connection, 0, Frame::CloseConnection(refusal));
             }
@@ -206,7 +206,7 @@ impl Broker {
         connection: ConnectionId,
         channel: u16,
         method: Method,
-    ) -> Result<(), Denial> {
+    ) -> Result<(), MethodRefused> {
         match method {
             Method::Qos { prefetch } => {
                 if let Some(channel) = self.channel_mut(connection, channel) {
@@ -303,7 +303,7 @@ impl Broker {
         known.closed = true;
         known.unread.clear();
         let channels: Vec<u16> = known.channels.keys().copied().collect();
-        if channels.len() > 1 && !self.chance.happens(Doubt::Bounced) {
+        if channels.len() > 1 && !self.chance.happens(UnknownOutcome::Bounced) {
             self.retire_consumers(connection);
         }
         for channel in channels {
@@ -493,11 +493,11 @@ impl Broker {
         MessageId(self.next_message)
     }
 
-    fn refusal(code: u16, text: String) -> Denial {
-        Denial::Channel(Refusal { code, text })
+    fn refusal(code: u16, text: String) -> MethodRefused {
+        MethodRefused::Channel(Refusal { code, text })
     }
 
-    fn no_queue(&self, queue: &str) -> Denial {
+    fn no_queue(&self, queue: &str) -> MethodRefused {
         let vhost = &self.profile.vhost;
         Self::refusal(
             404,

@@ -2,8 +2,8 @@
 
 use super::queues::count;
 use super::{Broker, Exchange};
-use crate::agenda::Event;
-use crate::chance::Doubt;
+use crate::event_queue::Event;
+use crate::nondeterminism::UnknownOutcome;
 use crate::connection::Connection;
 use crate::declaration::check;
 use crate::frame::Refusal;
@@ -263,7 +263,7 @@ impl Broker {
     }
 
     /// The broker dies without a word. Connections are gone with what was not received. What was not confirmed or not
-    /// yet written may be lost, as the [`Chance`](crate::Chance) says; young quorum queues come back empty.
+    /// yet written may be lost, as the [`Chance`](crate::Nondeterminism) says; young quorum queues come back empty.
     pub fn kill(&mut self) {
         if self.running {
             self.stop_all(true);
@@ -338,7 +338,7 @@ impl Broker {
                 message,
                 worker: None,
             } = event
-                && !(killed && self.chance.happens(Doubt::DeadLetterLost))
+                && !(killed && self.chance.happens(UnknownOutcome::DeadLetterLost))
             {
                 self.arrive(&targets, &message, None);
             }
@@ -358,15 +358,15 @@ impl Broker {
             && queue.kind == QueueType::Classic
             && self.profile.version < crate::Version::V4_3
             && now < queue.created + young;
-        if gone || (may_be_gone && self.chance.happens(Doubt::YoungQueueLost)) {
+        if gone || (may_be_gone && self.chance.happens(UnknownOutcome::YoungQueueLost)) {
             self.remove_queue(id);
             return;
         }
         // The queue asks while it is borrowed; so the answers come from a chance that is taken out meanwhile.
-        let mut chance = std::mem::replace(&mut self.chance, Box::new(crate::chance::Prompt));
+        let mut chance = std::mem::replace(&mut self.chance, Box::new(crate::nondeterminism::Prompt));
         let doubts = std::cell::RefCell::new(&mut chance);
-        let lost = || doubts.borrow_mut().happens(Doubt::UnconfirmedLost);
-        let undone = || doubts.borrow_mut().happens(Doubt::SettlementLost);
+        let lost = || doubts.borrow_mut().happens(UnknownOutcome::UnconfirmedLost);
+        let undone = || doubts.borrow_mut().happens(UnknownOutcome::SettlementLost);
         self.with_queue(id, |queue, context| {
             queue.restart(context, killed, lost, undone);
         });

@@ -10,7 +10,7 @@ mod modelled;
 mod program;
 mod real;
 mod runner;
-mod sight;
+mod observation;
 
 use known::{impatient_programs, known_programs};
 use program::Subject;

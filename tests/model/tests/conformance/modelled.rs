@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::program::{CHANNELS, Forgery, How, Step};
-use crate::sight::{Answer, ChannelSight, Seen, Sight};
+use crate::observation::{Answer, ChannelObservation, Seen, Observation};
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldArray, FieldTable};
 use retryrmq_model::{
@@ -79,17 +79,17 @@ pub(crate) struct Modelled {
     broker: Broker,
     publisher: ConnectionId,
     connections: [Option<ConnectionId>; 2],
-    channels: [Option<Life>; CHANNELS],
+    channels: [Option<ChannelLife>; CHANNELS],
     lives: usize,
     bodies: u32,
     tags: u32,
     names: [String; 2],
     declarations: [Declare; 2],
-    seen: BTreeMap<usize, ChannelSight>,
+    seen: BTreeMap<usize, ChannelObservation>,
 }
 
 #[derive(Default)]
-struct Life {
+struct ChannelLife {
     number: usize,
     connection: usize,
     consumers: Vec<String>,
@@ -156,12 +156,12 @@ impl Modelled {
     }
 
     /// What clients have seen by now.
-    pub(crate) fn sight(&self) -> Sight {
+    pub(crate) fn sight(&self) -> Observation {
         let depth = |name: &String| {
             let view = self.broker.queue_view(name)?;
             u32::try_from(view.ready).ok()
         };
-        Sight {
+        Observation {
             channels: self.seen.clone(),
             depths: [depth(&self.names[0]), depth(&self.names[1])],
         }
@@ -184,12 +184,12 @@ impl Modelled {
         };
         self.connections[connection] = Some(id);
         self.lives += 1;
-        self.channels[channel] = Some(Life {
+        self.channels[channel] = Some(ChannelLife {
             number: self.lives,
             connection,
-            ..Life::default()
+            ..ChannelLife::default()
         });
-        self.seen.insert(self.lives, ChannelSight::default());
+        self.seen.insert(self.lives, ChannelObservation::default());
         self.broker.send(id, number(channel), Method::OpenChannel);
         Action::OpenChannel {
             channel,

@@ -2,7 +2,7 @@
 
 use crate::modelled::Action;
 use crate::program::{CHANNELS, How};
-use crate::sight::{Answer, ChannelSight, Seen, Sight};
+use crate::observation::{Answer, ChannelObservation, Seen, Observation};
 use futures_util::StreamExt;
 use retryrmq_harness::lapin::message::Delivery;
 use retryrmq_harness::lapin::options::{
@@ -51,7 +51,7 @@ pub(crate) struct Real {
     watchers: [Channel; 2],
     channels: [Option<(usize, Channel)>; CHANNELS],
     names: [String; 2],
-    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ChannelObservation>>>,
     /// A channel whose consumer nobody could ask what it had got.
     blind: Option<usize>,
 }
@@ -224,7 +224,7 @@ impl Real {
     }
 
     /// Takes the model's word for what nobody could see.
-    pub(crate) fn believe(&mut self, model: &Sight) {
+    pub(crate) fn believe(&mut self, model: &Observation) {
         if let Some(life) = self.blind.take()
             && let Some(sight) = model.channels.get(&life)
         {
@@ -234,7 +234,7 @@ impl Real {
     }
 
     /// What clients have seen by now.
-    pub(crate) async fn sight(&mut self) -> Sight {
+    pub(crate) async fn sight(&mut self) -> Observation {
         for slot in &mut self.channels {
             if let Some((life, channel)) = slot
                 && !channel.status().connected()
@@ -252,7 +252,7 @@ impl Real {
         );
         let depths = [first, second];
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Sight {
+        Observation {
             channels: seen.clone(),
             depths,
         }
@@ -416,7 +416,7 @@ async fn watch(
     mut consumer: Consumer,
     life: usize,
     tag: String,
-    seen: Arc<Mutex<BTreeMap<usize, ChannelSight>>>,
+    seen: Arc<Mutex<BTreeMap<usize, ChannelObservation>>>,
 ) {
     while let Some(next) = consumer.next().await {
         let Ok(delivery) = next else { return };

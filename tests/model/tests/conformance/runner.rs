@@ -3,7 +3,7 @@
 use crate::modelled::Modelled;
 use crate::program::{Program, Step, Subject};
 use crate::real::{Clients, Real};
-use crate::sight::{Sight, differences};
+use crate::observation::{Observation, differences};
 use futures_util::StreamExt;
 use futures_util::stream;
 use retryrmq_harness::{Broker, Vhost};
@@ -218,7 +218,7 @@ async fn do_step(model: &mut Modelled, real: &mut Real, step: Step, pace: Pace) 
     let end = Instant::now() + pace.patience;
     let mut pause = Duration::from_millis(1);
     loop {
-        let seen: Sight = real.sight().await;
+        let seen: Observation = real.sight().await;
         if seen == expected {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Long loops, which random programs are too short for.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use retryrmq_model::lapin::types::AMQPValue;
 use retryrmq_model::{Declare, Delivery, Method, QueueType, Version};
 use std::time::Duration;
@@ -13,8 +13,8 @@ fn count(delivery: &Delivery, name: &str) -> Option<i64> {
 }
 
 /// A work queue whose dead letters wait and return.
-fn loop_of(version: Version) -> Stage {
-    let mut stage = Stage::new(version);
+fn loop_of(version: Version) -> Fixture {
+    let mut stage = Fixture::new(version);
     let to = |from, to| {
         Declare::durable(from, QueueType::Quorum)
             .with("x-dead-letter-exchange", "")
@@ -56,7 +56,7 @@ fn rejects_are_carried_through_dead_lettering_on_4_3_until_a_message_is_lost() {
 #[test]
 fn the_default_limit_is_the_21st_delivery_since_4_0_and_none_before() {
     for version in Version::ALL {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("work", QueueType::Quorum);
         stage.publish("work", "");
         stage.consume("work", 1);
@@ -78,7 +78,7 @@ fn what_one_seed_brings_it_brings_again() {
     let run = || {
         let chance = retryrmq_model::Seeded::new(7, Duration::from_millis(30));
         let profile = retryrmq_model::Profile::new(Version::V4_3);
-        let mut stage = Stage {
+        let mut stage = Fixture {
             broker: retryrmq_model::Broker::new(profile, chance),
             client: retryrmq_model::ConnectionId(0),
         };

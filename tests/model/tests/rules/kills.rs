@@ -1,6 +1,6 @@
 //! What is left after a broker died.
 
-use crate::stage::{SLOW, Stage};
+use crate::fixture::{SLOW, Fixture};
 use retryrmq_model::{Method, Publish, QueueType, Version};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn everywhere(test: impl Fn(Version, QueueType)) {
 #[test]
 fn a_young_quorum_queue_comes_back_empty_and_an_old_one_does_not() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("old", kind);
         stage.wait(OLD);
         stage.declare("young", QueueType::Quorum);
@@ -31,7 +31,7 @@ fn a_young_quorum_queue_comes_back_empty_and_an_old_one_does_not() {
 #[test]
 fn what_was_not_confirmed_may_be_gone_and_what_was_is_not() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("orders", kind);
         stage.wait(OLD);
         stage.publish("orders", "confirmed");
@@ -47,7 +47,7 @@ fn what_was_not_confirmed_may_be_gone_and_what_was_is_not() {
 #[test]
 fn an_acknowledgement_just_before_a_kill_may_not_have_happened() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("orders", kind);
         stage.wait(OLD);
         for body in ["early", "late"] {
@@ -75,7 +75,7 @@ fn an_acknowledgement_just_before_a_kill_may_not_have_happened() {
 #[test]
 fn after_a_kill_a_classic_queue_calls_everything_redelivered_and_a_quorum_queue_what_was_held() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("orders", kind);
         stage.wait(OLD);
         for body in ["held", "never handed out"] {
@@ -95,7 +95,7 @@ fn after_a_kill_a_classic_queue_calls_everything_redelivered_and_a_quorum_queue_
 #[test]
 fn after_a_stop_in_good_order_nothing_is_called_redelivered_that_was_not_held() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.declare("orders", kind);
         stage.publish("orders", "");
         stage.broker.stop();
@@ -111,7 +111,7 @@ fn after_a_stop_in_good_order_nothing_is_called_redelivered_that_was_not_held() 
 #[test]
 fn a_delay_survives_a_kill() {
     everywhere(|version, kind| {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         let wait = retryrmq_model::Declare::durable("wait", kind)
             .with_number("x-message-ttl", 5000)
             .with("x-dead-letter-exchange", "")

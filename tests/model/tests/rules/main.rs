@@ -5,5 +5,5 @@ mod deaths;
 mod kills;
 mod patience;
 mod refusals;
-mod stage;
+mod fixture;
 mod unseen;

@@ -1,13 +1,13 @@
 //! What a broker does when it has waited long enough.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use retryrmq_model::{Declare, Frame, Method, Policy, Publish, QueueType, Version};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn holding(version: Version, kind: QueueType) -> Stage {
-    let mut stage = Stage::new(version);
+fn holding(version: Version, kind: QueueType) -> Fixture {
+    let mut stage = Fixture::new(version);
     stage.broker.set_consumer_timeout(Some(MINUTE));
     stage.declare("orders", kind);
     stage.publish("orders", "slow");
@@ -54,7 +54,7 @@ fn on_4_3_a_classic_queue_waits_for_ever_and_a_quorum_queue_ends_the_consumer_wi
 #[test]
 fn what_finds_no_queue_is_held_at_least_once_and_tried_again_after_three_minutes() {
     for version in Version::ALL {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         let wait = |queue| {
             Declare::durable(queue, QueueType::Quorum)
                 .with_number("x-message-ttl", 50)
@@ -71,7 +71,7 @@ fn what_finds_no_queue_is_held_at_least_once_and_tried_again_after_three_minutes
             stage.publish(queue, queue);
         }
         stage.wait(MINUTE);
-        let dead = |stage: &Stage, queue: &str| stage.broker.queue_view(queue).unwrap().dead;
+        let dead = |stage: &Fixture, queue: &str| stage.broker.queue_view(queue).unwrap().dead;
         assert_eq!((dead(&stage, "held"), dead(&stage, "dropped")), (1, 0)); // 26
         stage.declare("work", QueueType::Classic);
         stage.wait(MINUTE);
@@ -86,7 +86,7 @@ fn what_finds_no_queue_is_held_at_least_once_and_tried_again_after_three_minutes
 fn a_lease_is_renewed_by_declaring_a_classic_queue_and_not_a_quorum_one() {
     for version in Version::ALL {
         for kind in QueueType::ALL {
-            let mut stage = Stage::new(version);
+            let mut stage = Fixture::new(version);
             let leased = || Declare::durable("leased", kind).with_number("x-expires", 60_000);
             stage.declare_as(leased());
             stage.publish("leased", "goes with it");
@@ -101,7 +101,7 @@ fn a_lease_is_renewed_by_declaring_a_classic_queue_and_not_a_quorum_one() {
 
 #[test]
 fn during_an_alarm_nothing_is_read_from_a_connection_that_publishes() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut stage = Fixture::new(Version::V4_3);
     stage.declare("orders", QueueType::Classic);
     stage.publish("orders", "1");
     stage.consume("orders", 1);
@@ -121,7 +121,7 @@ fn during_an_alarm_nothing_is_read_from_a_connection_that_publishes() {
 
 #[test]
 fn a_policy_counts_at_once_and_the_lower_limit_wins() {
-    let mut stage = Stage::new(Version::V4_0);
+    let mut stage = Fixture::new(Version::V4_0);
     stage.declare("orders", QueueType::Quorum);
     stage.publish("orders", "");
     stage.broker.set_policy(
@@ -143,7 +143,7 @@ fn a_policy_counts_at_once_and_the_lower_limit_wins() {
 #[test]
 fn a_policys_overflow_wins_on_a_quorum_queue_which_then_dead_letters_at_most_once() {
     for version in Version::ALL {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         let wait = Declare::durable("wait", QueueType::Quorum)
             .with_number("x-message-ttl", 50)
             .with("x-dead-letter-exchange", "")
@@ -151,7 +151,7 @@ fn a_policys_overflow_wins_on_a_quorum_queue_which_then_dead_letters_at_most_onc
             .with("x-dead-letter-strategy", "at-least-once")
             .with("x-overflow", "reject-publish");
         stage.declare_as(wait);
-        let held = |stage: &mut Stage, reject_publish| {
+        let held = |stage: &mut Fixture, reject_publish| {
             let policy = Policy {
                 reject_publish,
                 ..Policy::default()
@@ -195,7 +195,7 @@ fn a_policy_takes_the_delay_of_4_3_away() {
             true,
         ),
     ] {
-        let mut stage = Stage::new(Version::V4_3);
+        let mut stage = Fixture::new(Version::V4_3);
         let work = Declare::durable("work", QueueType::Quorum)
             .with("x-delayed-retry-type", "failed")
             .with_number("x-delayed-retry-min", 3_600_000)

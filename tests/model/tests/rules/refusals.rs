@@ -1,12 +1,12 @@
 //! What costs the channel or the connection, and who goes with whom.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldTable};
 use retryrmq_model::{Declare, Frame, Method, Profile, Publish, QueueType, Version};
 
 fn refused(method: Method) -> Option<u16> {
-    let mut stage = Stage::with(Profile {
+    let mut stage = Fixture::with(Profile {
         largest_body: 100,
         ..Profile::new(Version::V4_3)
     });
@@ -81,7 +81,7 @@ fn what_a_broker_cannot_take_is_refused_with_the_code_that_brokers_use() {
 
 #[test]
 fn an_exclusive_queue_is_locked_for_others_and_goes_with_its_connection() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut stage = Fixture::new(Version::V4_3);
     let mut own = Declare::durable("own", QueueType::Classic);
     own.exclusive = true;
     stage.declare_as(own);
@@ -96,7 +96,7 @@ fn an_exclusive_queue_is_locked_for_others_and_goes_with_its_connection() {
 
 #[test]
 fn an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_first() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut stage = Fixture::new(Version::V4_3);
     let mut brief = Declare::durable("brief", QueueType::Classic);
     brief.auto_delete = true;
     stage.declare_as(brief);
@@ -111,7 +111,7 @@ fn an_auto_delete_queue_goes_with_its_last_consumer_and_not_before_the_first() {
 
 #[test]
 fn who_consumes_a_queue_that_is_deleted_is_told() {
-    let mut stage = Stage::new(Version::V3_10);
+    let mut stage = Fixture::new(Version::V3_10);
     stage.declare("orders", QueueType::Quorum);
     stage.consume("orders", 1);
     stage.frames();

@@ -1,6 +1,6 @@
 //! What a client does not see until it is too late: policies, feature flags, limits, and what no client can be given.
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 use retryrmq_model::{
     Consume, Declare, Frame, Method, Policy, Profile, Publish, QueueType, Version,
 };
@@ -26,8 +26,8 @@ fn overflow(reject_publish: bool) -> Option<Policy> {
 }
 
 /// How many more dead letters a queue holds after another message.
-fn holds(stage: &mut Stage, queue: &str) -> bool {
-    let dead = |stage: &Stage| stage.broker.queue_view(queue).unwrap().dead;
+fn holds(stage: &mut Fixture, queue: &str) -> bool {
+    let dead = |stage: &Fixture| stage.broker.queue_view(queue).unwrap().dead;
     let before = dead(stage);
     stage.publish(queue, "");
     stage.wait(Duration::from_secs(1));
@@ -36,7 +36,7 @@ fn holds(stage: &mut Stage, queue: &str) -> bool {
 
 #[test]
 fn a_policy_is_for_all_names_that_begin_so_and_the_longest_counts() {
-    let mut stage = Stage::new(Version::V4_0);
+    let mut stage = Fixture::new(Version::V4_0);
     stage.broker.set_policy("*", overflow(false));
     stage.declare_as(waiting("orders.retry.50"));
     stage.declare_as(waiting("bills.retry.50"));
@@ -51,7 +51,7 @@ fn a_policy_is_for_all_names_that_begin_so_and_the_longest_counts() {
 #[test]
 fn an_operators_overflow_wins_and_needs_4_0() {
     for version in Version::ALL {
-        let mut stage = Stage::new(version);
+        let mut stage = Fixture::new(version);
         stage.broker.set_policy("wait", overflow(true));
         stage.declare_as(waiting("wait"));
         let set = stage.broker.set_operator_policy("wait", overflow(false));
@@ -75,7 +75,7 @@ fn of_a_users_and_an_operators_limit_the_lower_counts() {
                 ..Policy::default()
             })
         };
-        let mut stage = Stage::new(Version::V4_3);
+        let mut stage = Fixture::new(Version::V4_3);
         stage.broker.set_policy("orders", limit(user));
         let set = stage.broker.set_operator_policy("orders", limit(operator));
         set.unwrap();
@@ -88,7 +88,7 @@ fn of_a_users_and_an_operators_limit_the_lower_counts() {
 #[test]
 fn without_its_feature_flag_3_10_dead_letters_at_most_once_until_a_policy_is_set() {
     for version in Version::ALL {
-        let mut stage = Stage::with(Profile {
+        let mut stage = Fixture::with(Profile {
             stream_queue: false,
             ..Profile::new(version)
         });
@@ -110,11 +110,11 @@ fn without_its_feature_flag_3_10_dead_letters_at_most_once_until_a_policy_is_set
 
 #[test]
 fn a_channel_too_many_costs_the_connection() {
-    let mut stage = Stage::with(Profile {
+    let mut stage = Fixture::with(Profile {
         channel_max: Some(2),
         ..Profile::new(Version::V4_0)
     });
-    let open = |stage: &mut Stage, channel| {
+    let open = |stage: &mut Fixture, channel| {
         stage
             .broker
             .send(stage.client, channel, Method::OpenChannel);
@@ -125,7 +125,7 @@ fn a_channel_too_many_costs_the_connection() {
     stage.open();
     assert_eq!(open(&mut stage, 2), None, "they are counted anew");
 
-    let mut stage = Stage::with(Profile {
+    let mut stage = Fixture::with(Profile {
         max_channels: Some(2),
         ..Profile::new(Version::V4_0)
     });
@@ -143,7 +143,7 @@ fn a_channel_too_many_costs_the_connection() {
 }
 
 /// Consumes until the broker closes the connection with this code.
-fn loses_its_connection(stage: &mut Stage) -> Option<u16> {
+fn loses_its_connection(stage: &mut Fixture) -> Option<u16> {
     stage.open();
     stage.consume("orders", 1);
     stage.refusal()
@@ -155,7 +155,7 @@ fn unreadable(queue: &str) -> Method {
 
 #[test]
 fn what_cannot_be_delivered_costs_each_connection_and_counts() {
-    let mut stage = Stage::new(Version::V4_0);
+    let mut stage = Fixture::new(Version::V4_0);
     stage.declare("orders", QueueType::Quorum);
     stage.send(unreadable("orders"));
     stage.publish("orders", "behind it");
@@ -165,7 +165,7 @@ fn what_cannot_be_delivered_costs_each_connection_and_counts() {
     assert_eq!(loses_its_connection(&mut stage), None, "it is dropped"); // 5
     assert_eq!(stage.ready("orders"), 0);
 
-    let mut stage = Stage::new(Version::V4_3);
+    let mut stage = Fixture::new(Version::V4_3);
     stage.declare("orders", QueueType::Classic);
     stage.send(unreadable("orders"));
     for _ in 0..50 {
@@ -173,7 +173,7 @@ fn what_cannot_be_delivered_costs_each_connection_and_counts() {
     }
     assert_eq!(stage.ready("orders"), 1, "a classic queue counts nothing");
 
-    let mut stage = Stage::new(Version::V3_10);
+    let mut stage = Fixture::new(Version::V3_10);
     stage.declare("orders", QueueType::Quorum);
     stage.send(unreadable("orders"));
     assert_eq!(
@@ -185,7 +185,7 @@ fn what_cannot_be_delivered_costs_each_connection_and_counts() {
 
 #[test]
 fn what_cannot_be_delivered_costs_who_gets_it_the_connection_as_well() {
-    let mut stage = Stage::new(Version::V4_3);
+    let mut stage = Fixture::new(Version::V4_3);
     stage.declare("orders", QueueType::Quorum);
     stage.send(unreadable("orders"));
     stage.wait(MINUTE);
@@ -197,7 +197,7 @@ fn what_cannot_be_delivered_costs_who_gets_it_the_connection_as_well() {
 
 #[test]
 fn a_client_of_amqp_1_0_is_given_everything_and_can_move_it() {
-    let mut stage = Stage::new(Version::V4_0);
+    let mut stage = Fixture::new(Version::V4_0);
     stage.declare("orders", QueueType::Quorum);
     stage.send(unreadable("orders"));
     stage.wait(MINUTE);

@@ -10,7 +10,7 @@ use retryrmq_harness::{Broker, Matrix, Version, name_hash, record_cell};
 use serde::Serialize;
 
 use crate::driver::Described;
-use crate::run::{Manner, run};
+use crate::run::{RunOptions, run};
 use crate::scenario::{QueueKind, Scenario};
 
 /// The name of the driver that is the core itself.
@@ -157,7 +157,7 @@ fn applies(scenario: &Scenario, version: Version) -> bool {
 pub async fn run_all(
     cells: Vec<Cell>,
     jobs: usize,
-    manner: Manner,
+    manner: RunOptions,
     report: impl Fn(&Verdict),
 ) -> Vec<Verdict> {
     let report = &report;
@@ -177,7 +177,7 @@ pub async fn run_all(
     verdicts.into_iter().map(|(_, verdict)| verdict).collect()
 }
 
-async fn judge_cell(cell: &Cell, manner: Manner) -> Verdict {
+async fn judge_cell(cell: &Cell, manner: RunOptions) -> Verdict {
     let started = Instant::now();
     let name = format!(
         "scenario::{}::{}",

@@ -13,7 +13,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
-use retryrmq_scenarios::{field, seen};
+use retryrmq_scenarios::{field, observations};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -231,7 +231,7 @@ impl Toy {
         say(&json!({
             "line": "attempt", "id": id, "run": run, "at_ms": now_ms(), "attempt": told, "retries": told - 1,
             "exchange": exchange, "routing_key": routing_key, "headers": field::headers_plain(&headers),
-            "body_bytes": delivery.data.len(), "body_sha256": seen::sha256(&delivery.data),
+            "body_bytes": delivery.data.len(), "body_sha256": observations::sha256(&delivery.data),
         }));
         let ok = json!({"do": "ok"});
         let steps = self.handler.get(&id);

@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 use super::Published;
 use crate::matcher::{self, Seen as Sighting};
 use crate::property;
-use crate::scenario::{Act, End, MessageExpect, Scenario, Sight};
-use crate::seen::{Left, Seen};
+use crate::scenario::{HandlerEnd, End, MessageExpect, Scenario, FieldMatchers};
+use crate::observations::{RemainingMessage, Observations};
 
 pub(super) fn judge(
     scenario: &Scenario,
     published: &Published<'_>,
     expected: &MessageExpect,
-    seen: &Seen,
+    seen: &Observations,
 ) -> Vec<String> {
     let id = published.message.id.as_str();
-    let mut places: Vec<(&str, &Left)> = seen
+    let mut places: Vec<(&str, &RemainingMessage)> = seen
         .left
         .iter()
         .flat_map(|(queue, messages)| {
@@ -81,7 +81,7 @@ pub(super) fn judge(
     complaints
 }
 
-fn list(places: &[(&str, &Left)]) -> String {
+fn list(places: &[(&str, &RemainingMessage)]) -> String {
     if places.is_empty() {
         return "no queue".into();
     }
@@ -93,7 +93,7 @@ fn list(places: &[(&str, &Left)]) -> String {
 }
 
 /// A message that is in no queue was lost, unless its last run succeeded.
-fn unhandled(scenario: &Scenario, id: &str, seen: &Seen) -> Vec<String> {
+fn unhandled(scenario: &Scenario, id: &str, seen: &Observations) -> Vec<String> {
     let Some(last) = seen.runs(id).last() else {
         return vec![format!(
             "{id}: it is in no queue and the handler never saw it: lost"
@@ -104,7 +104,7 @@ fn unhandled(scenario: &Scenario, id: &str, seen: &Seen) -> Vec<String> {
         .get(last.run.saturating_sub(1))
         .or_else(|| steps.last());
     match step {
-        Some(step) if step.act != Act::Ok => vec![format!(
+        Some(step) if step.act != HandlerEnd::Ok => vec![format!(
             "{id}: it is in no queue, but its last run did not succeed: lost"
         )],
         _ => Vec::new(),
@@ -142,8 +142,8 @@ fn parked(
 
 fn as_recorded(
     place: &str,
-    record: &Sight,
-    left: &Left,
+    record: &FieldMatchers,
+    left: &RemainingMessage,
     headers: &AMQPValue,
     properties: &Value,
 ) -> Vec<String> {

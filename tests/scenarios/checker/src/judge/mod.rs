@@ -18,10 +18,10 @@ use serde_json::Value;
 use crate::field;
 use crate::matcher::{self, Seen as Sighting};
 use crate::scenario::{Message, Scenario};
-use crate::seen::{Seen, sha256};
+use crate::observations::{Observations, sha256};
 
 /// What differs between the expected and the seen.
-pub fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+pub fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let mut complaints = seen.problems.clone();
     complaints.extend(whole::judge(scenario, seen));
     for message in scenario.messages() {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::Published;
 use crate::line::Attempt;
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{MessageExpect, Sight, Span};
-use crate::seen::Seen;
+use crate::scenario::{MessageExpect, FieldMatchers, Span};
+use crate::observations::Observations;
 
 /// Both ends of a space are cut to whole milliseconds, by different clocks' ticks.
 const ROUNDING_MS: u64 = 1;
@@ -14,7 +14,7 @@ const ROUNDING_MS: u64 = 1;
 pub(super) fn judge(
     published: &Published<'_>,
     expected: &MessageExpect,
-    seen: &Seen,
+    seen: &Observations,
 ) -> Vec<String> {
     let id = &published.message.id;
     let runs: Vec<&Attempt> = seen.runs(id).collect();
@@ -77,7 +77,7 @@ fn numbers(id: &str, expected: &MessageExpect, runs: &[&Attempt]) -> Vec<String>
     complaints
 }
 
-fn spacing(id: &str, least: &[Span], runs: &[&Attempt], seen: &Seen) -> Vec<String> {
+fn spacing(id: &str, least: &[Span], runs: &[&Attempt], seen: &Observations) -> Vec<String> {
     let spaces = least.iter().zip(runs.windows(2));
     spaces
         .enumerate()
@@ -132,7 +132,7 @@ fn original(published: &Published<'_>, place: &str, run: &Attempt) -> Vec<String
 }
 
 /// What replays were shown of the message.
-fn replays(id: &str, expected: &[Sight], seen: &Seen) -> Vec<String> {
+fn replays(id: &str, expected: &[FieldMatchers], seen: &Observations) -> Vec<String> {
     let shown: Vec<&Value> = seen
         .replayed
         .iter()

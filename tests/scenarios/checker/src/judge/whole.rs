@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::matcher::{self, Seen as Sighting};
 use crate::scenario::{End, Scenario};
-use crate::seen::Seen;
+use crate::observations::Observations;
 
-pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+pub(super) fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let expect = &scenario.expect;
     let mut complaints = strangers(scenario, seen);
     complaints.extend(refusal(scenario, seen));
@@ -49,7 +49,7 @@ pub(super) fn judge(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     complaints
 }
 
-fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn strangers(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let ids: BTreeSet<String> = scenario
         .messages()
         .into_iter()
@@ -77,7 +77,7 @@ fn strangers(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     complaints.into_iter().collect()
 }
 
-fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn refusal(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     match (&scenario.expect.refused, &seen.refused) {
         (None, None) => Vec::new(),
         (None, Some((code, message))) => {
@@ -111,7 +111,7 @@ fn refusal(scenario: &Scenario, seen: &Seen) -> Vec<String> {
 }
 
 /// The largest number of runs that had begun and not ended. A run whose end was not told counts as over at once.
-fn most_at_once(seen: &Seen) -> usize {
+fn most_at_once(seen: &Observations) -> usize {
     let mut moments: Vec<(u64, i32)> = Vec::new();
     for attempt in &seen.attempts {
         if let Some(end) = seen.settled.get(&(attempt.id.clone(), attempt.run)) {
@@ -130,7 +130,7 @@ fn most_at_once(seen: &Seen) -> usize {
 }
 
 /// Which messages they are cannot be read over AMQP 0-9-1, so they are counted.
-fn unread(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn unread(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let messages = scenario.messages();
     let mut complaints = Vec::new();
     let work = scenario.topology.queue.name.clone();
@@ -153,7 +153,7 @@ fn unread(scenario: &Scenario, seen: &Seen) -> Vec<String> {
     complaints
 }
 
-fn queues(scenario: &Scenario, seen: &Seen) -> Vec<String> {
+fn queues(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let Some(expected) = &scenario.expect.queues else {
         return Vec::new();
     };

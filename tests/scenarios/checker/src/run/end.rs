@@ -3,28 +3,28 @@
 use std::time::{Duration, Instant};
 
 use super::{LOOK_EVERY, PATIENCE, Run};
-use crate::driver::{Driver, Heard};
+use crate::driver::{Driver, DriverEvent};
 use crate::line::Line;
-use crate::stage::Trouble;
+use crate::fixture::CheckerError;
 
 /// What was unsettled when the driver ended comes back to its queue within this, also where the broker is busy.
 const RETURN: Duration = Duration::from_secs(30);
 
 impl Run<'_> {
     /// SIGTERM: the driver settles what runs, prints `done`, and ends with status 0.
-    pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), Trouble> {
+    pub(super) async fn stop(&mut self, driver: &mut Driver) -> Result<(), CheckerError> {
         driver.stop();
         let asked = Instant::now();
         let mut done = false;
         loop {
             let left = PATIENCE.saturating_sub(asked.elapsed());
             match tokio::time::timeout(left, driver.hear()).await {
-                Ok(Heard::Line(line)) => {
+                Ok(DriverEvent::Line(line)) => {
                     done = line == Line::Done {};
                     self.note(line);
                 }
-                Ok(Heard::Noise(noise)) => self.seen.problems.push(noise),
-                Ok(Heard::End) | Err(_) => break,
+                Ok(DriverEvent::Noise(noise)) => self.seen.problems.push(noise),
+                Ok(DriverEvent::End) | Err(_) => break,
             }
         }
         match driver.ended(PATIENCE.saturating_sub(asked.elapsed())).await {

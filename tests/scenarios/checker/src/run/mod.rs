@@ -5,8 +5,8 @@
 //! too often is therefore found without waiting for it: it would still be in some queue.
 
 mod end;
-mod enough;
-mod errand;
+mod stop_condition;
+mod side_tasks;
 mod listen;
 
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use retryrmq_harness::Broker;
 use crate::driver::{Described, Driver};
 use crate::judge::judge;
 use crate::line::Line;
-use crate::scenario::{Act, Consume, Message, QueueKind, Scenario};
-use crate::seen::Seen;
-use crate::stage::{Stage, Trouble};
+use crate::scenario::{HandlerEnd, Consume, Message, QueueKind, Scenario};
+use crate::observations::Observations;
+use crate::fixture::{Fixture, CheckerError};
 use crate::task::{self, Task};
 
 /// A driver that is asked to end has this long to drain.
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 
 /// How runs are done, whatever they judge.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Manner {
+pub struct RunOptions {
     /// Leave the virtual host as it is in the end.
     pub keep: bool,
     /// Print what the driver prints.
@@ -41,9 +41,9 @@ pub async fn run(
     broker: &Broker,
     kind: QueueKind,
     driver: &Described,
-    manner: Manner,
-) -> Result<Vec<String>, Trouble> {
-    let stage = Stage::set(broker.vhost().await, scenario, kind).await?;
+    manner: RunOptions,
+) -> Result<Vec<String>, CheckerError> {
+    let stage = Fixture::set(broker.vhost().await, scenario, kind).await?;
     let scenario = &scenario.for_user(&stage.user());
     let consume = scenario.consume.on(kind);
     let mut run = Run {
@@ -52,7 +52,7 @@ pub async fn run(
         driver,
         stage: &stage,
         show: manner.show,
-        seen: Seen::default(),
+        seen: Observations::default(),
     };
     if scenario.topology.queue.declare {
         run.publish(&scenario.publish).await?;
@@ -68,9 +68,9 @@ struct Run<'a> {
     scenario: &'a Scenario,
     consume: Consume,
     driver: &'a Described,
-    stage: &'a Stage,
+    stage: &'a Fixture,
     show: bool,
-    seen: Seen,
+    seen: Observations,
 }
 
 /// Why the driver is no longer listened to.
@@ -83,7 +83,7 @@ enum Ended {
 }
 
 impl Run<'_> {
-    async fn publish(&mut self, messages: &[Message]) -> Result<(), Trouble> {
+    async fn publish(&mut self, messages: &[Message]) -> Result<(), CheckerError> {
         let published = self.stage.publish(self.scenario, messages).await?;
         self.seen.published.extend(published);
         Ok(())
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     /// Runs the driver, and starts it again when it died as it was told to.
-    async fn play(&mut self) -> Result<(), Trouble> {
+    async fn play(&mut self) -> Result<(), CheckerError> {
         let deadline = Instant::now() + self.scenario.expect.within.0;
         let mut later = self.scenario.then.iter().collect::<Vec<_>>();
         later.reverse();
@@ -165,7 +165,7 @@ impl Run<'_> {
             let step = steps
                 .get(attempt.run.saturating_sub(1))
                 .or_else(|| steps.last());
-            step.is_some_and(|step| step.act == Act::Exit)
+            step.is_some_and(|step| step.act == HandlerEnd::Exit)
         })
     }
 }

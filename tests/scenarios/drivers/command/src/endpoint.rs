@@ -16,7 +16,7 @@ use nix::{
 use percent_encoding::percent_decode_str;
 use retryrmq_scenarios::{
     script::{Act, Script, now_ms, say},
-    seen::sha256,
+    observations::sha256,
 };
 use serde_json::{Map, Value, json};
 use tokio::{net::TcpListener, time::sleep};

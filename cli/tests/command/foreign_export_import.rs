@@ -1,0 +1,175 @@
+//! Dead letters of other libraries that are exported, imported and forgotten, and what JSON says of them everywhere.
+
+use retryrmq_harness::{QueueType, on_brokers};
+use serde_json::{Value, json};
+
+use crate::{
+    dead_letter_fixture::DeadLetterFixture,
+    fixture::{TestVhost, CommandOutput},
+    interrupted_walks::parked,
+};
+
+const DEAD: &str = "orders_error";
+
+/// A dead-letter queue with three of them.
+async fn stage(desk: &TestVhost) {
+    desk.amqp.declare(DEAD, QueueType::Quorum).await;
+    for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
+        DeadLetterFixture::named(name).arrives(desk, DEAD).await;
+    }
+    desk.holds(DEAD, 3).await;
+}
+
+/// What is said of each message, but for its place and what was done with it, in the order of libraries.
+fn said(done: &CommandOutput, names: &[&str]) -> Vec<Value> {
+    let mut lines = done.lines();
+    lines.sort_by_key(|line| line["library"].as_str().unwrap().to_owned());
+    let only = |line: &Value| names.iter().map(|name| line[name].clone()).collect();
+    lines.iter().map(only).collect()
+}
+
+#[tokio::test]
+async fn what_another_library_left_is_exported_imported_and_forgotten() {
+    const SAID: [&str; 10] = [
+        "message_id",
+        "parked_at",
+        "reason",
+        "attempts",
+        "error",
+        "error_type",
+        "exchange",
+        "routing_key",
+        "home",
+        "library",
+    ];
+    on_brokers(|broker| async move {
+        let desk = TestVhost::of(&broker).await;
+        stage(&desk).await;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("dead.jsonl").display().to_string();
+        let ls = |queue: &'static str| async {
+            let done = desk.run(&["--json", "parked", "ls", queue, "--dlq"]).await;
+            said(&done.exits(0), &SAID)
+        };
+        let before = ls(DEAD).await;
+        let export = ["parked", "export", DEAD, &file, "--dlq", "--remove"];
+        let done = desk.run(&export).await.exits(0);
+        assert!(done.err.contains("3 messages exported"), "{done:#?}");
+        desk.holds(DEAD, 0).await;
+
+        // It knows by itself where they belong; said otherwise, they go elsewhere.
+        desk.run(&["parked", "import", &file]).await.exits(0);
+        desk.holds(DEAD, 3).await;
+        assert_eq!(ls(DEAD).await, before);
+        desk.amqp.declare("morgue", QueueType::Classic).await;
+        let import = ["parked", "import", &file, "--dlq", "--queue"];
+        let done = desk.run(&[&import[..], &["morgue"]].concat()).await;
+        assert!(done.exits(0).err.contains("imported to morgue"));
+        assert_eq!(ls("morgue").await, before);
+        let done = desk.run(&[&import[..], &["nowhere"]].concat()).await;
+        let done = done.exits(3);
+        assert!(done.err.contains("no queue `nowhere`"), "{done:#?}");
+        assert!(!done.err.contains("topology"), "{done:#?}");
+        desk.run(&["parked", "import", &file, "--dlq"])
+            .await
+            .exits(2);
+
+        // One of ours, by its own name, is what is parked for its work queue.
+        desk.amqp.declare("mail.parked", QueueType::Quorum).await;
+        let ours = parked("m", 1_700_000_000, "no answer");
+        desk.amqp.publish_with("mail.parked", "hello", ours).await;
+        desk.holds("mail.parked", 1).await;
+        let done = desk
+            .run(&["parked", "export", "mail.parked", "--dlq"])
+            .await;
+        let line = done.exits(0).json();
+        assert_eq!(
+            (&line["queue"], &line["dlq"]),
+            (&json!("mail"), &json!(null))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_customer_left_in_anothers_queue_is_forgotten() {
+    on_brokers(|broker| async move {
+        let desk = TestVhost::of(&broker).await;
+        stage(&desk).await;
+        let forget = ["parked", "forget", DEAD, "--dlq", "--yes"];
+        let run = |more: &'static [&'static str]| desk_run(&desk, &forget, more);
+        let done = run(&["--where=body.Customer == 7"]).await.exits(0);
+        assert!(
+            done.err
+                .contains("1 message forgotten: 1 parked, 0 waiting"),
+            "{done:#?}"
+        );
+        desk.holds(DEAD, 2).await;
+        for none in [
+            &["--where=body.Customer == 7"][..],
+            &["--since=1s"],
+            &["--error=other", "--dry-run"],
+        ] {
+            let done = run(none).await.exits(3);
+            assert!(
+                done.err.contains("no message like that is in orders_error"),
+                "{done:#?}"
+            );
+        }
+        run(&["--id=nobody"]).await.exits(3);
+        let done = run(&["--id=m-7", "--delay=1m"]).await.exits(2);
+        assert!(done.err.contains("without --dlq"), "{done:#?}");
+        desk.holds(DEAD, 2).await;
+        let gone = ["parked", "forget", "gone_error", "--dlq", "--yes"];
+        let done = desk_run(&desk, &gone, &["--id=m-7"]).await.exits(3);
+        assert!(done.err.contains("no queue `gone_error`"), "{done:#?}");
+    })
+    .await;
+}
+
+async fn desk_run(desk: &TestVhost, first: &[&str], more: &[&str]) -> CommandOutput {
+    desk.run(&[first, more].concat()).await
+}
+
+#[tokio::test]
+async fn json_says_the_same_of_a_message_whoever_prints_it() {
+    const SAID: [&str; 6] = [
+        "mark",
+        "exchange",
+        "routing_key",
+        "home",
+        "library",
+        "error",
+    ];
+    on_brokers(|broker| async move {
+        let desk = TestVhost::of(&broker).await;
+        stage(&desk).await;
+        for queue in [
+            "submit-order",
+            "spring.orders",
+            "Shop.OrderPlaced, Shop_billing",
+        ] {
+            desk.amqp.declare(queue, QueueType::Classic).await;
+        }
+        let ls = ["--json", "parked", "ls", DEAD, "--dlq"];
+        let listed = said(&desk.run(&ls).await.exits(0), &SAID);
+        assert!(
+            listed.iter().any(|line| line[2] == "order.placed"),
+            "the key within the envelope: {listed:?}"
+        );
+        // The first look may have put them back as fresh copies.
+        for subcommand in [
+            &["show", DEAD, "--all"][..],
+            &["replay", DEAD, "--all", "--dry-run"],
+            &["drop", DEAD, "--all", "--dry-run"],
+            &["forget", DEAD, "--error=no such customer", "--dry-run"],
+            &["ls", DEAD],
+            &["replay", DEAD, "--all"],
+        ] {
+            let arguments = [&["--json", "parked"], subcommand, &["--dlq"]].concat();
+            let done = desk.run(&arguments).await.exits(0);
+            assert_eq!(said(&done, &SAID), listed, "{subcommand:?}");
+        }
+    })
+    .await;
+}
