@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::unix::pipe;
 
-use crate::fixture::{TestVhost, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, PATIENCE, QUEUE};
 
 /// With the five seconds that our own standard error may hold each of them up they would take longer than a test waits.
 const NOISY: usize = 60;
@@ -14,15 +14,15 @@ const NOISY: usize = 60;
 #[tokio::test]
 async fn what_goes_on_writing_holds_no_acknowledgement_up() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..NOISY {
-            desk.amqp.publish(QUEUE, "").await;
+            fixture.amqp.publish(QUEUE, "").await;
         }
         // It starts no process each time, and ends by itself once nobody reads what it writes.
         let script = "bash -c 'exec 9<> <(:); while :; do echo noise >&2; read -t 0.1 -u 9; done' <&- >&- & exit 0";
         // A command is over when it has exited, not when its noise is.
-        desk.consume(NOISY, &[], script).await.exits(0);
-        desk.holds(QUEUE, 0).await;
+        fixture.consume(NOISY, &[], script).await.exits(0);
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -30,10 +30,10 @@ async fn what_goes_on_writing_holds_no_acknowledgement_up() {
 #[tokio::test]
 async fn all_that_a_command_wrote_is_passed_on_before_the_end() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.publish(QUEUE, "").await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.publish(QUEUE, "").await;
         let script = "yes 'a line of the log' | head -n 100000 >&2; printf last >&2; (while kill -0 $PPID; do sleep 0.1; done) <&- >&- & exit 0";
-        let done = desk.consume(1, &[], script).await.exits(0);
+        let done = fixture.consume(1, &[], script).await.exits(0);
         assert_eq!(done.err.lines().filter(|line| *line == "a line of the log").count(), 100_000);
         assert_eq!(done.err.lines().filter(|line| *line == "last").count(), 1);
     })
@@ -59,12 +59,12 @@ fn warden_of(consumer: Pid) -> Option<(Pid, PathBuf)> {
 #[tokio::test]
 async fn a_warden_that_was_stopped_stops_nobody() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        let mut running = desk.start(
+        let fixture = Fixture::with_queue(&broker).await;
+        let mut running = fixture.start(
             &["--concurrency=2"],
             "read line; echo $line; test $line != stay || exec sleep 600",
         );
-        desk.amqp.publish(QUEUE, "first\n").await;
+        fixture.amqp.publish(QUEUE, "first\n").await;
         assert_eq!(running.line().await, "first");
         let (warden, folder) = warden_of(running.pid()).expect("it runs beside the consumer");
         kill_process(warden, Signal::STOP).unwrap();
@@ -75,20 +75,20 @@ async fn a_warden_that_was_stopped_stops_nobody() {
         while line.try_write(&[b'\n'; 4096]).is_ok() {}
         while line.try_write(b"\n").is_ok() {}
         for n in 0..10 {
-            desk.amqp.publish(QUEUE, format!("{n}\n")).await;
+            fixture.amqp.publish(QUEUE, format!("{n}\n")).await;
         }
         for _ in 0..10 {
             running.line().await;
         }
         eventually(PATIENCE, "all are acknowledged", || async {
-            desk.amqp.depth(QUEUE).await == Some(0)
+            fixture.amqp.depth(QUEUE).await == Some(0)
         })
         .await;
         drop(line);
         kill_process(warden, Signal::CONT).unwrap();
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }

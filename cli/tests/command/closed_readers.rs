@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{TestVhost, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, PARKED, PATIENCE, QUEUE},
     interrupted_walks::{code, parked},
 };
 
@@ -20,20 +20,20 @@ fn id(number: u32) -> String {
     format!("{number}-{}", "x".repeat(200))
 }
 
-async fn many_parked(broker: &Broker) -> TestVhost {
-    let desk = TestVhost::with_queue(broker).await;
-    desk.amqp.declare(PARKED, QueueType::Quorum).await;
+async fn many_parked(broker: &Broker) -> Fixture {
+    let fixture = Fixture::with_queue(broker).await;
+    fixture.amqp.declare(PARKED, QueueType::Quorum).await;
     for number in 0..MANY {
         let record = parked(&id(number), 1_700_000_000, "no answer");
-        desk.amqp.publish_with(PARKED, "x", record).await;
+        fixture.amqp.publish_with(PARKED, "x", record).await;
     }
-    desk.holds(PARKED, MANY).await;
-    desk
+    fixture.holds(PARKED, MANY).await;
+    fixture
 }
 
 /// Runs the command for a reader of its first line alone; what it says then, where all went well.
-async fn heard_once(desk: &TestVhost, arguments: &[&str]) -> Value {
-    let mut child = desk.command(arguments).spawn().unwrap();
+async fn heard_once(fixture: &Fixture, arguments: &[&str]) -> Value {
+    let mut child = fixture.command(arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
     drop(lines);
@@ -46,21 +46,21 @@ async fn heard_once(desk: &TestVhost, arguments: &[&str]) -> Value {
 #[tokio::test]
 async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let retry = "--retry=fixed(10m)";
-        desk.run(&["topology", QUEUE, retry, "--apply"])
+        fixture.run(&["topology", QUEUE, retry, "--apply"])
             .await
             .exits(0);
         let waiting = "orders.retry.600000";
         for number in 0..MANY {
             let named = BasicProperties::default().with_message_id(id(number).into());
-            desk.amqp.publish_with(waiting, "x", named).await;
+            fixture.amqp.publish_with(waiting, "x", named).await;
         }
-        desk.holds(waiting, MANY).await;
+        fixture.holds(waiting, MANY).await;
         let flush = ["--json", "waiting", "flush", QUEUE, retry, "--all", "--yes"];
-        let told = heard_once(&desk, &flush).await;
-        assert_eq!(told["flushed"], MANY);
-        desk.holds(QUEUE, MANY).await;
+        let output = heard_once(&fixture, &flush).await;
+        assert_eq!(output["flushed"], MANY);
+        fixture.holds(QUEUE, MANY).await;
     })
     .await;
 }
@@ -68,7 +68,7 @@ async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
 #[tokio::test]
 async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
     on_brokers(|broker| async move {
-        let desk = many_parked(&broker).await;
+        let fixture = many_parked(&broker).await;
         let forget = [
             "--json",
             "parked",
@@ -77,9 +77,9 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
             "--error=answer",
             "--yes",
         ];
-        let told = heard_once(&desk, &forget).await;
-        assert_eq!(told["forgotten"], MANY);
-        desk.holds(PARKED, 0).await;
+        let output = heard_once(&fixture, &forget).await;
+        assert_eq!(output["forgotten"], MANY);
+        fixture.holds(PARKED, 0).await;
     })
     .await;
 }
@@ -87,8 +87,8 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
 #[tokio::test]
 async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
     on_brokers(|broker| async move {
-        let desk = many_parked(&broker).await;
-        for (deed, done) in [
+        let fixture = many_parked(&broker).await;
+        for (action, done) in [
             ("replay", "replayed"),
             ("drop", "dropped"),
             ("forget", "forgotten"),
@@ -96,15 +96,15 @@ async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
             let rehearsed = [
                 "--json",
                 "parked",
-                deed,
+                action,
                 QUEUE,
                 "--error=answer",
                 "--dry-run",
             ];
-            let told = heard_once(&desk, &rehearsed).await;
-            assert_eq!(told, json!({ format!("would_be_{done}"): MANY }));
+            let output = heard_once(&fixture, &rehearsed).await;
+            assert_eq!(output, json!({ format!("would_be_{done}"): MANY }));
         }
-        desk.holds(PARKED, MANY).await;
+        fixture.holds(PARKED, MANY).await;
     })
     .await;
 }

@@ -4,7 +4,7 @@ use retryrmq::types::{AMQPValue, FieldArray, FieldTable};
 use retryrmq_harness::lapin::BasicProperties;
 use serde_json::Value;
 
-use crate::fixture::TestVhost;
+use crate::fixture::Fixture;
 
 /// One of `operator/tests/fixtures`.
 pub(crate) struct DeadLetterFixture(pub(crate) Value);
@@ -53,8 +53,8 @@ impl DeadLetterFixture {
     }
 
     /// Puts it into this queue, as the library does.
-    pub(crate) async fn arrives(&self, desk: &TestVhost, queue: &str) {
-        desk.amqp
+    pub(crate) async fn arrives(&self, fixture: &Fixture, queue: &str) {
+        fixture.amqp
             .publish_with(queue, self.body(), self.properties())
             .await;
     }

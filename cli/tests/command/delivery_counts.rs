@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE},
     interrupted_walks::{AtTerminal, code, parked, pid},
 };
 
@@ -38,24 +38,24 @@ fn id(id: &str) -> BasicProperties {
 }
 
 /// A parking queue like ours, and a policy over it that allows so many returns.
-async fn stage(broker: &Broker, limit: Option<u32>, arguments: FieldTable) -> TestVhost {
-    let desk = TestVhost::of(broker).await;
+async fn set_up(broker: &Broker, limit: Option<u32>, arguments: FieldTable) -> Fixture {
+    let fixture = Fixture::of(broker).await;
     if let Some(limit) = limit {
         let policy = Policy::new("^orders[.]parked$", json!({ "delivery-limit": limit }));
-        desk.vhost.put_policy("limits", &policy).await.unwrap();
+        fixture.vhost.put_policy("limits", &policy).await.unwrap();
     }
     let mut all = arguments;
     all.insert(
         "x-delivery-limit".into(),
         AMQPValue::LongLongInt(1_000_000_000),
     );
-    desk.amqp.declare_with(PARKED, QueueType::Quorum, all).await;
-    desk
+    fixture.amqp.declare_with(PARKED, QueueType::Quorum, all).await;
+    fixture
 }
 
 /// The ids that a listing shows.
-async fn listed(desk: &TestVhost) -> (BTreeSet<String>, CommandOutput) {
-    let done = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+async fn listed(fixture: &Fixture) -> (BTreeSet<String>, CommandOutput) {
+    let done = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
     let ids = done.lines();
     let ids = ids
         .iter()
@@ -74,16 +74,16 @@ async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
             return eprintln!("skipped: {broker} was given, and its memory is its own");
         }
         let node = broker.own_node(&[]).await;
-        let desk = stage(&node, Some(2), FieldTable::default()).await;
+        let fixture = set_up(&node, Some(2), FieldTable::default()).await;
         for name in ["1", "2", "3"] {
-            desk.amqp.publish_with(PARKED, name, id(name)).await;
+            fixture.amqp.publish_with(PARKED, name, id(name)).await;
         }
-        desk.holds(PARKED, 3).await;
-        desk.run(&["parked", "ls", QUEUE]).await.exits(0);
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
+        fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
+        fixture.holds(PARKED, 3).await;
         node.raise_memory_alarm().await;
         for _ in 0..3 {
-            let mut listing = desk.command(&["parked", "ls", QUEUE]).spawn().unwrap();
+            let mut listing = fixture.command(&["parked", "ls", QUEUE]).spawn().unwrap();
             let mut said = BufReader::new(listing.stderr.take().unwrap()).lines();
             loop {
                 let line = timeout(PATIENCE, said.next_line()).await;
@@ -93,16 +93,16 @@ async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
                 }
             }
             for _ in 0..10 {
-                assert_eq!(desk.amqp.depth(PARKED).await, Some(3), "it holds nothing");
+                assert_eq!(fixture.amqp.depth(PARKED).await, Some(3), "it holds nothing");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             kill_process(pid(&listing), Signal::INT).unwrap();
             assert_eq!(code(&mut listing).await, Some(130));
-            assert_eq!(desk.amqp.depth(PARKED).await, Some(3));
+            assert_eq!(fixture.amqp.depth(PARKED).await, Some(3));
         }
         node.set_memory_watermark(0.4).await;
-        desk.holds(PARKED, 3).await;
-        let (ids, _) = listed(&desk).await;
+        fixture.holds(PARKED, 3).await;
+        let (ids, _) = listed(&fixture).await;
         assert_eq!(ids, set(["1", "2", "3"]));
     })
     .await;
@@ -124,15 +124,15 @@ async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
             return eprintln!("skipped: {broker} was given, and its limits are its own");
         }
         let node = broker.own_node(&[]).await;
-        let desk = stage(&node, None, FieldTable::default()).await;
+        let fixture = set_up(&node, None, FieldTable::default()).await;
         for (name, size) in [("small", 10), ("large", 5_000), ("later", 20)] {
             let body = "x".repeat(size);
-            desk.amqp.publish_with(PARKED, body, id(name)).await;
+            fixture.amqp.publish_with(PARKED, body, id(name)).await;
         }
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
         takes_bodies_up_to(&node, 1_000).await;
         for look in 0..4 {
-            let (ids, done) = listed(&desk).await;
+            let (ids, done) = listed(&fixture).await;
             assert_eq!(ids, set(["small", "large", "later"]), "look {look}");
             if look > 0 {
                 assert!(
@@ -140,33 +140,33 @@ async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
                     "look {look}: {done:#?}"
                 );
             }
-            desk.holds(PARKED, 3).await;
+            fixture.holds(PARKED, 3).await;
         }
-        desk.run(&["parked", "show", QUEUE, "later"]).await.exits(0);
-        desk.holds(PARKED, 3).await;
-        desk.run(&["parked", "drop", QUEUE, "small", "--yes"])
+        fixture.run(&["parked", "show", QUEUE, "later"]).await.exits(0);
+        fixture.holds(PARKED, 3).await;
+        fixture.run(&["parked", "drop", QUEUE, "small", "--yes"])
             .await
             .exits(0);
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         // A limit that is raised saves it.
         takes_bodies_up_to(&node, 10_000).await;
         for _ in 0..2 {
-            let (ids, done) = listed(&desk).await;
+            let (ids, done) = listed(&fixture).await;
             assert_eq!(ids, set(["large", "later"]));
             assert!(!done.err.contains("max_message_size"), "{done:#?}");
-            desk.holds(PARKED, 2).await;
+            fixture.holds(PARKED, 2).await;
         }
         takes_bodies_up_to(&node, 1_000).await;
         // No copy of it can be kept.
-        let refused = desk
+        let refused = fixture
             .run(&["parked", "drop", QUEUE, "large", "--yes"])
             .await
             .exits(1);
         assert!(refused.err.contains("--for-good"), "{refused:#?}");
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         let large = ["parked", "drop", QUEUE, "large", "--yes", "--for-good"];
-        desk.run(&large).await.exits(0);
-        desk.holds(PARKED, 1).await;
+        fixture.run(&large).await.exits(0);
+        fixture.holds(PARKED, 1).await;
     })
     .await;
 }
@@ -179,18 +179,18 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
             ("x-max-length", AMQPValue::LongLongInt(MOST)),
             ("x-overflow", AMQPValue::LongString("reject-publish".into())),
         ]);
-        let desk = stage(&broker, Some(1), full).await;
+        let fixture = set_up(&broker, Some(1), full).await;
         let messages = (0..=MOST).map(|number| (PARKED, "body", id(&number.to_string())));
-        desk.amqp.publish_all("", messages).await;
+        fixture.amqp.publish_all("", messages).await;
         let all = u32::try_from(MOST + 1).unwrap();
-        desk.holds(PARKED, all).await;
+        fixture.holds(PARKED, all).await;
         for _ in 0..6 {
-            desk.run(&["parked", "ls", QUEUE, "--limit=3"])
+            fixture.run(&["parked", "ls", QUEUE, "--limit=3"])
                 .await
                 .exits(0);
-            desk.holds(PARKED, all).await;
+            fixture.holds(PARKED, all).await;
         }
-        let left: BTreeSet<_> = desk
+        let left: BTreeSet<_> = fixture
             .amqp
             .drain(PARKED)
             .await
@@ -209,18 +209,18 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
             return eprintln!("skipped: {broker} was given, and is not ours to kill");
         }
         let node = broker.own_node(&[]).await;
-        let desk = stage(&node, None, FieldTable::default()).await;
+        let fixture = set_up(&node, None, FieldTable::default()).await;
         for name in ["1", "2", "3"] {
-            desk.amqp.publish_with(PARKED, name, id(name)).await;
+            fixture.amqp.publish_with(PARKED, name, id(name)).await;
         }
-        desk.holds(PARKED, 3).await;
-        desk.amqp.declare(QUEUE, QueueType::Quorum).await;
-        let mut replay = desk
+        fixture.holds(PARKED, 3).await;
+        fixture.amqp.declare(QUEUE, QueueType::Quorum).await;
+        let mut replay = fixture
             .command(&["parked", "replay", QUEUE, "--all"])
             .spawn()
             .unwrap();
         eventually(PATIENCE, "the first copy is there", || async {
-            match desk.amqp.depth(QUEUE).await {
+            match fixture.amqp.depth(QUEUE).await {
                 Some(1..) => Ok(()),
                 depth => Err(format!("{depth:?}")),
             }
@@ -229,7 +229,7 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
         node.kill().await;
         timeout(PATIENCE, replay.wait()).await.unwrap().unwrap();
         node.start().await;
-        let amqp = desk.vhost.connect().await;
+        let amqp = fixture.vhost.connect().await;
         eventually(
             PATIENCE * 2,
             "all are in one queue or the other",
@@ -263,7 +263,7 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
 async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt() {
     on_brokers(|broker| async move {
         for kind in QueueType::ALL {
-            let desk = stage(&broker, Some(1), FieldTable::default()).await;
+            let fixture = set_up(&broker, Some(1), FieldTable::default()).await;
             let route = table([
                 ("x-dead-letter-exchange", AMQPValue::LongString("".into())),
                 (
@@ -271,13 +271,13 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
                     AMQPValue::LongString(PARKED.into()),
                 ),
             ]);
-            desk.amqp.declare_with(QUEUE, kind, route).await;
-            desk.amqp.publish_with(PARKED, "fresh", id("fresh")).await;
+            fixture.amqp.declare_with(QUEUE, kind, route).await;
+            fixture.amqp.publish_with(PARKED, "fresh", id("fresh")).await;
             for name in ["d", "e", "f"] {
-                desk.amqp.publish_with(QUEUE, name, id(name)).await;
+                fixture.amqp.publish_with(QUEUE, name, id(name)).await;
             }
-            desk.holds(QUEUE, 3).await;
-            let channel = desk.amqp.channel();
+            fixture.holds(QUEUE, 3).await;
+            let channel = fixture.amqp.channel();
             for _ in 0..3 {
                 let got = channel.basic_get(QUEUE.into(), BasicGetOptions::default());
                 let got = got.await.unwrap().expect("one is ready");
@@ -287,12 +287,12 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
                     .await
                     .unwrap();
             }
-            desk.holds(PARKED, 4).await;
+            fixture.holds(PARKED, 4).await;
             let mut prompt =
-                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "fresh"]).await;
+                AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "fresh"]).await;
             prompt.child.kill().await.unwrap();
-            desk.holds(PARKED, 4).await;
-            let (ids, _) = listed(&desk).await;
+            fixture.holds(PARKED, 4).await;
+            let (ids, _) = listed(&fixture).await;
             assert_eq!(ids, set(["d", "e", "f", "fresh"]), "{kind:?}");
         }
     })
@@ -303,17 +303,17 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
 #[tokio::test]
 async fn a_look_copies_no_message_whose_names_were_mended() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, None, FieldTable::default()).await;
-        let url = desk.vhost.url().to_owned();
+        let fixture = set_up(&broker, None, FieldTable::default()).await;
+        let url = fixture.vhost.url().to_owned();
         let published = tokio::task::spawn_blocking(move || {
             let mut publisher = RawPublisher::connect(&url);
             publisher.publish(&Hostile::header_key(), PARKED, b"mended");
             publisher.publish(&Hostile::nested_tables(40), PARKED, b"deep");
         });
         published.await.unwrap();
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         for look in 0..4 {
-            let done = desk
+            let done = fixture
                 .run(&["--json", "parked", "show", QUEUE, "--all"])
                 .await
                 .exits(0);
@@ -326,7 +326,7 @@ async fn a_look_copies_no_message_whose_names_were_mended() {
                 );
             }
             assert!(done.err.contains("UTF-8"), "look {look}: {done:#?}");
-            desk.holds(PARKED, 2).await;
+            fixture.holds(PARKED, 2).await;
         }
     })
     .await;
@@ -337,39 +337,39 @@ async fn a_look_copies_no_message_whose_names_were_mended() {
 async fn a_replay_sends_no_message_whose_names_were_mended() {
     on_brokers(|broker| async move {
         for to in [&["--to", "elsewhere"][..], &[]] {
-            let desk = stage(&broker, None, FieldTable::default()).await;
+            let fixture = set_up(&broker, None, FieldTable::default()).await;
             for queue in [QUEUE, "elsewhere"] {
-                desk.amqp.declare(queue, QueueType::Quorum).await;
+                fixture.amqp.declare(queue, QueueType::Quorum).await;
             }
-            let url = desk.vhost.url().to_owned();
+            let url = fixture.vhost.url().to_owned();
             let published = tokio::task::spawn_blocking(move || {
                 RawPublisher::connect(&url).publish(&Hostile::header_key(), PARKED, b"mended");
             });
             published.await.unwrap();
-            desk.amqp.publish_with(PARKED, "sound", id("sound")).await;
-            desk.holds(PARKED, 2).await;
+            fixture.amqp.publish_with(PARKED, "sound", id("sound")).await;
+            fixture.holds(PARKED, 2).await;
             let all = ["parked", "replay", QUEUE, "--all"];
             for (rehearsal, says) in [
                 (&["--dry-run"][..], "1 message"),
                 (&[], "1 message replayed"),
             ] {
                 let words = [&all[..], to, rehearsal].concat();
-                let done = desk.run(&words).await.exits(1);
+                let done = fixture.run(&words).await.exits(1);
                 assert!(
                     done.err.contains("not UTF-8") && done.err.contains(says),
                     "{done:#?}"
                 );
             }
-            desk.holds(PARKED, 1).await;
-            desk.holds(to.last().unwrap_or(&QUEUE), 1).await;
+            fixture.holds(PARKED, 1).await;
+            fixture.holds(to.last().unwrap_or(&QUEUE), 1).await;
             // Whoever names it is told the same.
             let words = ["--json", "parked", "ls", QUEUE];
-            let mark = desk.run(&words).await.exits(0).lines()[0]["mark"].clone();
+            let mark = fixture.run(&words).await.exits(0).lines()[0]["mark"].clone();
             let handle = format!("#1={}", &mark.as_str().unwrap()[..8]);
             let words = ["parked", "replay", QUEUE, &handle];
-            let done = desk.run(&words).await.exits(1);
+            let done = fixture.run(&words).await.exits(1);
             assert!(done.err.contains("shovel"), "{done:#?}");
-            desk.holds(PARKED, 1).await;
+            fixture.holds(PARKED, 1).await;
         }
     })
     .await;
@@ -378,14 +378,14 @@ async fn a_replay_sends_no_message_whose_names_were_mended() {
 #[tokio::test]
 async fn a_replay_leaves_nothing_out() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, None, FieldTable::default()).await;
-        desk.amqp.declare(QUEUE, QueueType::Quorum).await;
+        let fixture = set_up(&broker, None, FieldTable::default()).await;
+        fixture.amqp.declare(QUEUE, QueueType::Quorum).await;
         let filler = AMQPValue::LongString("x".repeat(129_200).into());
         let large = id("large").with_headers(table([("filler", filler)]));
-        desk.amqp.publish_with(PARKED, "large", large).await;
-        desk.amqp.publish_with(PARKED, "small", id("small")).await;
-        desk.holds(PARKED, 2).await;
-        let done = desk
+        fixture.amqp.publish_with(PARKED, "large", large).await;
+        fixture.amqp.publish_with(PARKED, "small", id("small")).await;
+        fixture.holds(PARKED, 2).await;
+        let done = fixture
             .run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(1);
@@ -393,8 +393,8 @@ async fn a_replay_leaves_nothing_out() {
             done.err.contains("`filler`") && done.err.contains("1 message replayed"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 1).await;
-        desk.holds(QUEUE, 1).await;
+        fixture.holds(PARKED, 1).await;
+        fixture.holds(QUEUE, 1).await;
     })
     .await;
 }
@@ -409,18 +409,18 @@ async fn what_was_taken_back_meanwhile_is_neither_dropped_nor_replayed() {
                 return eprintln!("skipped: {broker} was given, and its patience is its own");
             }
             let node = broker.own_node(&["consumer_timeout = 1500"]).await;
-            let desk = stage(&node, None, FieldTable::default()).await;
+            let fixture = set_up(&node, None, FieldTable::default()).await;
             for name in ["1", "2", "3"] {
-                desk.amqp.publish_with(PARKED, name, id(name)).await;
+                fixture.amqp.publish_with(PARKED, name, id(name)).await;
             }
-            desk.holds(PARKED, 3).await;
+            fixture.holds(PARKED, 3).await;
             let mut prompt =
-                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "--all"]).await;
-            desk.holds(PARKED, 3).await;
+                AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "--all"]).await;
+            fixture.holds(PARKED, 3).await;
             prompt.types("y\n");
             assert_eq!(code(&mut prompt.child).await, Some(1));
             prompt.shows("0 messages dropped").await;
-            desk.holds(PARKED, 3).await;
+            fixture.holds(PARKED, 3).await;
         },
     )
     .await;
@@ -431,18 +431,18 @@ async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
     on_brokers_where(
         |broker| broker.version() >= Version::V4_3,
         |broker| async move {
-            let desk = stage(&broker, None, FieldTable::default()).await;
+            let fixture = set_up(&broker, None, FieldTable::default()).await;
             let delays = json!({"delayed-retry-type": "all", "delayed-retry-min": 8000, "delayed-retry-max": 8000});
             let policy = Policy::new("^orders", delays);
-            desk.vhost.put_policy("native", &policy).await.unwrap();
-            desk.amqp.publish_with(PARKED, "1", parked("1", 1_700_000_000, "no")).await;
-            desk.holds(PARKED, 1).await;
+            fixture.vhost.put_policy("native", &policy).await.unwrap();
+            fixture.amqp.publish_with(PARKED, "1", parked("1", 1_700_000_000, "no")).await;
+            fixture.holds(PARKED, 1).await;
             eventually(PATIENCE, "the policy is in force and told of", || async {
-                let done = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+                let done = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
                 if done.err.contains("delayed-retry") { Ok(()) } else { Err(format!("{done:?}")) }
             })
             .await;
-            desk.holds(PARKED, 1).await;
+            fixture.holds(PARKED, 1).await;
         },
     )
     .await;
@@ -453,26 +453,26 @@ async fn a_long_walk_that_keeps_no_more_drops_exactly_what_was_named() {
     const COUNT: usize = 2_100; // no order is kept at any price among so many
     const SIZE: usize = 40 * 1024; // of which the last ones are more than a walk keeps
     on_brokers(|broker| async move {
-        let desk = stage(&broker, None, FieldTable::default()).await;
+        let fixture = set_up(&broker, None, FieldTable::default()).await;
         let body = "x".repeat(SIZE);
         for from in (0..COUNT).step_by(100) {
             let some = (from..from + 100).map(|number| (PARKED, &body, id(&number.to_string())));
-            desk.amqp.publish_all("", some).await;
+            fixture.amqp.publish_all("", some).await;
         }
         let count = u32::try_from(COUNT).unwrap();
-        desk.holds(PARKED, count).await;
+        fixture.holds(PARKED, count).await;
         let listing = ["--json", "parked", "ls", QUEUE, "--limit=0"];
-        let first = desk.run(&listing).await.exits(0).lines();
+        let first = fixture.run(&listing).await.exits(0).lines();
         assert_eq!(first.len(), COUNT);
-        desk.holds(PARKED, count).await;
+        fixture.holds(PARKED, count).await;
         // Those from before and from after it kept enough.
         let named = ["0", "7", "1999", "2099"];
         let mut drop = vec!["parked", "drop", QUEUE, "--yes"];
         drop.extend(named);
-        let done = desk.run(&drop).await.exits(0);
+        let done = fixture.run(&drop).await.exits(0);
         assert!(done.err.contains("4 messages dropped"), "{done:#?}");
-        desk.holds(PARKED, count - 4).await;
-        let left: BTreeSet<_> = desk
+        fixture.holds(PARKED, count - 4).await;
+        let left: BTreeSet<_> = fixture
             .run(&listing)
             .await
             .exits(0)

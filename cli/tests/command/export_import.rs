@@ -5,7 +5,7 @@ use retryrmq_harness::{QueueType, eventually, lapin::BasicProperties, on_brokers
 use serde_json::json;
 
 use crate::{
-    fixture::{TestVhost, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, PARKED, PATIENCE, QUEUE},
     interrupted_walks::parked,
 };
 
@@ -54,8 +54,8 @@ fn every_type() -> FieldTable {
 #[tokio::test]
 async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         let record = parked("7", 1_700_000_000, "no answer");
         let mut headers = record.headers().clone().unwrap();
         for (name, value) in every_type().inner() {
@@ -72,7 +72,7 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
             .with_timestamp(1_600_000_000)
             .with_headers(headers);
         let body: Vec<u8> = (0..=255).collect();
-        desk.amqp.publish_with(PARKED, &body, properties).await;
+        fixture.amqp.publish_with(PARKED, &body, properties).await;
         let others = (1..=400).map(|number| {
             (
                 PARKED,
@@ -80,12 +80,12 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
                 parked(&format!("m{number}"), 1_700_000_001, "other"),
             )
         });
-        desk.amqp.publish_all("", others).await;
-        desk.holds(PARKED, 401).await;
+        fixture.amqp.publish_all("", others).await;
+        fixture.holds(PARKED, 401).await;
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name).display().to_string();
         let list = || async {
-            let lines = desk
+            let lines = fixture
                 .run(&["--json", "parked", "show", QUEUE, "--all"])
                 .await
                 .exits(0)
@@ -118,16 +118,16 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
         };
         let before = list().await;
         // An export leaves all where it is, and never writes over a file.
-        desk.run(&["parked", "export", QUEUE, &file("all")])
+        fixture.run(&["parked", "export", QUEUE, &file("all")])
             .await
             .exits(0);
-        desk.run(&["parked", "export", QUEUE, &file("all"), "--remove"])
+        fixture.run(&["parked", "export", QUEUE, &file("all"), "--remove"])
             .await
             .exits(2);
-        desk.holds(PARKED, 401).await;
-        let piped = desk.run(&["parked", "export", QUEUE]).await.exits(0);
+        fixture.holds(PARKED, 401).await;
+        let piped = fixture.run(&["parked", "export", QUEUE]).await.exits(0);
         assert_eq!(piped.lines().len(), 401);
-        let removed = desk
+        let removed = fixture
             .run(&["parked", "export", QUEUE, &file("gone"), "--remove"])
             .await
             .exits(0);
@@ -135,7 +135,7 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
             removed.err.contains("401 messages exported") && removed.err.contains("401 removed"),
             "{removed:#?}"
         );
-        desk.holds(PARKED, 0).await;
+        fixture.holds(PARKED, 0).await;
         // One bad line, and nothing happens.
         let text = std::fs::read_to_string(file("gone")).unwrap();
         let bad: Vec<_> = text
@@ -150,12 +150,12 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
             })
             .collect();
         std::fs::write(file("bad"), bad.join("\n")).unwrap();
-        let done = desk.run(&["parked", "import", &file("bad")]).await.exits(2);
+        let done = fixture.run(&["parked", "import", &file("bad")]).await.exits(2);
         assert!(
             done.err.contains("line 301 column 2") && done.err.contains("nothing was imported"),
             "{done:#?}"
         );
-        let done = desk
+        let done = fixture
             .run(&["parked", "import", &file("gone"), "--queue=elsewhere"])
             .await
             .exits(3);
@@ -163,16 +163,16 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
             done.err.contains("retryrmq topology elsewhere --apply"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 0).await;
-        let done = desk
+        fixture.holds(PARKED, 0).await;
+        let done = fixture
             .feed(&["--json", "parked", "import", "-"], text.as_bytes())
             .await
             .exits(0);
         assert_eq!(done.json()["imported"], 401);
-        desk.holds(PARKED, 401).await;
+        fixture.holds(PARKED, 401).await;
         assert_eq!(list().await, before);
         // On the wire as well.
-        let there = desk.amqp.drain(PARKED).await;
+        let there = fixture.amqp.drain(PARKED).await;
         let seven = there
             .iter()
             .find(|message| message.id() == Some("7"))
@@ -188,8 +188,8 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
 #[tokio::test]
 async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         let messages = (1..=700).map(|number| {
             (
                 PARKED,
@@ -197,10 +197,10 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
                 parked(&number.to_string(), 1_700_000_000 + number, "x"),
             )
         });
-        desk.amqp.publish_all("", messages).await;
-        desk.holds(PARKED, 700).await;
+        fixture.amqp.publish_all("", messages).await;
+        fixture.holds(PARKED, 700).await;
         for _ in 0..2 {
-            let done = desk
+            let done = fixture
                 .run(&["--json", "parked", "compact", QUEUE])
                 .await
                 .exits(0);
@@ -208,28 +208,28 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
                 done.json(),
                 json!({"rewritten": 700, "kept": 0, "remaining": 0})
             );
-            desk.holds(PARKED, 700).await;
+            fixture.holds(PARKED, 700).await;
         }
         // Killed meanwhile, it loses none.
         for _ in 0..3 {
-            let mut child = desk.command(&["parked", "compact", QUEUE]).spawn().unwrap();
+            let mut child = fixture.command(&["parked", "compact", QUEUE]).spawn().unwrap();
             eventually(PATIENCE, "it consumes, or has ended", || async {
-                desk.amqp.consumers(PARKED).await != Some(0)
+                fixture.amqp.consumers(PARKED).await != Some(0)
             })
             .await;
             child.kill().await.unwrap();
         }
         let mut numbers: Vec<u32> = Vec::new();
         eventually(PATIENCE, "all are back", || async {
-            desk.amqp.consumers(PARKED).await == Some(0)
-                && desk
+            fixture.amqp.consumers(PARKED).await == Some(0)
+                && fixture
                     .amqp
                     .depth(PARKED)
                     .await
                     .is_some_and(|depth| depth >= 700)
         })
         .await;
-        for message in desk.amqp.drain(PARKED).await {
+        for message in fixture.amqp.drain(PARKED).await {
             numbers.push(message.text().parse().unwrap());
         }
         numbers.sort_unstable();
@@ -242,32 +242,32 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
 #[tokio::test]
 async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         for (id, error) in [
             ("1", "vendor down"),
             ("2", "no customer"),
             ("3", "vendor down"),
         ] {
-            desk.amqp
+            fixture.amqp
                 .publish_with(PARKED, id, parked(id, 1_700_000_000, error))
                 .await;
         }
-        desk.holds(PARKED, 3).await;
-        let groups = desk
+        fixture.holds(PARKED, 3).await;
+        let groups = fixture
             .run(&["--json", "parked", "ls", QUEUE, "--group"])
             .await
             .exits(0)
             .lines();
         let vendor = groups[0]["fingerprint"].as_str().unwrap().to_owned();
         assert_eq!(groups[0].get("about"), None);
-        desk.run(&["parked", "hold", "ordrs", "--group", &vendor])
+        fixture.run(&["parked", "hold", "ordrs", "--group", &vendor])
             .await
             .exits(3);
-        desk.run(&["parked", "hold", QUEUE, "--group", "12"])
+        fixture.run(&["parked", "hold", QUEUE, "--group", "12"])
             .await
             .exits(2);
-        desk.run(&[
+        fixture.run(&[
             "parked",
             "hold",
             QUEUE,
@@ -278,10 +278,10 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
         ])
         .await
         .exits(0);
-        desk.run(&["parked", "tag", QUEUE, "--group", &vendor, "--owner", "ana"])
+        fixture.run(&["parked", "tag", QUEUE, "--group", &vendor, "--owner", "ana"])
             .await
             .exits(0);
-        let groups = desk
+        let groups = fixture
             .run(&["--json", "parked", "ls", QUEUE, "--group"])
             .await
             .exits(0)
@@ -292,7 +292,7 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             (&json!(true), &json!("ana")),
             "{about}"
         );
-        let table = desk.run(&["parked", "ls", QUEUE, "--group"]).await.exits(0);
+        let table = fixture.run(&["parked", "ls", QUEUE, "--group"]).await.exits(0);
         assert!(
             table.out.contains("hold")
                 && table.out.contains("monday")
@@ -300,42 +300,42 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             "{}",
             table.out
         );
-        let shown = desk.run(&["parked", "show", QUEUE, "1"]).await.exits(0);
+        let shown = fixture.run(&["parked", "show", QUEUE, "1"]).await.exits(0);
         assert!(shown.out.contains("on hold, owner ana"), "{}", shown.out);
         // One note, whatever was written before it.
-        desk.holds("orders.notes.parked", 1).await;
-        let done = desk
+        fixture.holds("orders.notes.parked", 1).await;
+        let done = fixture
             .run(&["parked", "drop", QUEUE, "--all", "--yes", "--dry-run"])
             .await
             .exits(0);
         assert!(done.err.contains("1 message would be dropped"), "{done:#?}");
-        let done = desk
+        let done = fixture
             .run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(0);
         assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         // By the parking queue's own name as well.
-        let done = desk
+        let done = fixture
             .run(&["parked", "replay", PARKED, "--dlq", "--all"])
             .await
             .exits(0);
         assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let done = desk
+        let done = fixture
             .run(&["parked", "export", QUEUE, &path("held"), "--remove"])
             .await
             .exits(0);
         assert!(done.err.contains("2 on hold were left alone"), "{done:#?}");
         // Who only copies them leaves them alone.
-        let done = desk
+        let done = fixture
             .run(&["parked", "export", QUEUE, &path("copies")])
             .await
             .exits(0);
         assert!(done.err.contains("2 messages exported"), "{done:#?}");
-        let done = desk
+        let done = fixture
             .run(&["parked", "forget", QUEUE, "--error=vendor", "--yes"])
             .await
             .exits(2);
@@ -343,16 +343,16 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             done.err.contains("2 of these messages are on hold"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 2).await;
-        desk.run(&["parked", "replay", QUEUE, "1"]).await.exits(0);
-        desk.run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
+        fixture.holds(PARKED, 2).await;
+        fixture.run(&["parked", "replay", QUEUE, "1"]).await.exits(0);
+        fixture.run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
             .await
             .exits(0);
-        desk.run(&["parked", "replay", QUEUE, "--all"])
+        fixture.run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(0);
-        desk.holds(PARKED, 0).await;
-        desk.holds(QUEUE, 3).await;
+        fixture.holds(PARKED, 0).await;
+        fixture.holds(QUEUE, 3).await;
     })
     .await;
 }
@@ -360,32 +360,32 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
 #[tokio::test]
 async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
     on_queue_types(|broker, queue_type| async move {
-        let desk = TestVhost::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let kind = format!("--queue-type={}", queue_type.as_str());
         for retry in ["fixed(40s)", "fixed(1h)"] {
             let retry = format!("--retry={retry}");
             let arguments = ["topology", QUEUE, &retry, &kind, "--apply"];
-            desk.run(&arguments).await.exits(0);
+            fixture.run(&arguments).await.exits(0);
         }
         // As long as three commands may take on a busy machine.
         for queue in ["orders.retry.40000", "orders.retry.3600000"] {
             // The ladder has no rung of an hour, and no policy of ours: it is not looked at.
             for id in ["a", "17", "b", "17", "c"] {
                 let properties = BasicProperties::default().with_message_id(id.into());
-                desk.amqp.publish_with(queue, id, properties).await;
+                fixture.amqp.publish_with(queue, id, properties).await;
             }
         }
         for id in ["17", "d", "id:17"] {
-            desk.amqp
+            fixture.amqp
                 .publish_with(PARKED, id, parked(id, 1_700_000_000, "x"))
                 .await;
         }
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
         let forget = ["parked", "forget", QUEUE, "--id=17"];
-        desk.run(&forget).await.exits(2);
+        fixture.run(&forget).await.exits(2);
         let mut rehearsed = forget.to_vec();
         rehearsed.push("--dry-run");
-        let done = desk.run(&rehearsed).await.exits(0);
+        let done = fixture.run(&rehearsed).await.exits(0);
         assert!(
             done.err.contains("would be forgotten: 1 parked, 2 waiting"),
             "{done:#?}"
@@ -394,7 +394,7 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
         let path = folder.path().join("audit").display().to_string();
         let mut sure = forget.to_vec();
         sure.extend(["--yes", "--json", "--audit", &path]);
-        let done = desk.run(&sure).await.exits(0);
+        let done = fixture.run(&sure).await.exits(0);
         let from: Vec<_> = done
             .lines()
             .iter()
@@ -403,18 +403,18 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
         assert_eq!(from, ["orders.retry.40000", "orders.retry.40000", PARKED]);
         let audit = std::fs::read_to_string(&path).unwrap();
         assert_eq!(audit.matches("\"event\":\"forgotten\"").count(), 3);
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         // The others come when they are due, in their order.
-        desk.holds(QUEUE, 3).await;
-        let came = desk.amqp.drain(QUEUE).await;
+        fixture.holds(QUEUE, 3).await;
+        let came = fixture.amqp.drain(QUEUE).await;
         let came: Vec<_> = came.iter().map(|message| message.text()).collect();
         assert_eq!(came, ["a", "b", "c"]);
-        desk.run(&sure).await.exits(3);
-        desk.holds("orders.retry.3600000", 5).await;
+        fixture.run(&sure).await.exits(3);
+        fixture.holds("orders.retry.3600000", 5).await;
         sure.push("--delay=1h");
-        let done = desk.run(&sure).await.exits(0);
+        let done = fixture.run(&sure).await.exits(0);
         assert_eq!(done.lines().len(), 2);
-        desk.holds("orders.retry.3600000", 3).await;
+        fixture.holds("orders.retry.3600000", 3).await;
     })
     .await;
 }
@@ -422,21 +422,21 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
 #[tokio::test]
 async fn what_a_customer_sent_is_forgotten_and_others_stay() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         let arguments = ["topology", QUEUE, "--retry=fixed(10m)", "--apply"];
-        desk.run(&arguments).await.exits(0);
+        fixture.run(&arguments).await.exits(0);
         for (queue, count) in [(PARKED, 2), ("orders.retry.600000", 1)] {
             for customer in [7, 8] {
                 let body = format!("{{\"customer\": {{\"id\": {customer}}}}}");
                 for _ in 0..count {
-                    desk.amqp.publish(queue, body.clone()).await;
+                    fixture.amqp.publish(queue, body.clone()).await;
                 }
             }
         }
-        desk.holds(PARKED, 4).await;
+        fixture.holds(PARKED, 4).await;
         let condition = "body.customer.id == 7";
         // What is to be erased stands in no document that tells of it.
-        let rehearsed = desk
+        let rehearsed = fixture
             .run(&[
                 "--json",
                 "parked",
@@ -458,18 +458,18 @@ async fn what_a_customer_sent_is_forgotten_and_others_stay() {
         let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes", "--where"];
         let mut arguments = forget.to_vec();
         arguments.push(condition);
-        let done = desk.run(&arguments).await.exits(0);
+        let done = fixture.run(&arguments).await.exits(0);
         assert!(
             done.err
                 .contains("3 messages forgotten: 2 parked, 1 waiting"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 2).await;
-        desk.holds("orders.retry.600000", 1).await;
+        fixture.holds(PARKED, 2).await;
+        fixture.holds("orders.retry.600000", 1).await;
         // A filter that matches nothing was not meant so. A third look at what waits would be one too many before 4.3.
         let mut arguments = forget.to_vec();
         arguments.push(condition);
-        let done = desk.run(&arguments).await.exits(3);
+        let done = fixture.run(&arguments).await.exits(3);
         assert!(
             done.err
                 .contains("no message like that is parked or waits for orders"),
@@ -477,7 +477,7 @@ async fn what_a_customer_sent_is_forgotten_and_others_stay() {
         );
         let mut arguments = forget.to_vec();
         arguments.extend(["body.customer.id ==", "--dry-run"]);
-        desk.run(&arguments).await.exits(2);
+        fixture.run(&arguments).await.exits(2);
         let since = [
             "parked",
             "forget",
@@ -487,7 +487,7 @@ async fn what_a_customer_sent_is_forgotten_and_others_stay() {
             condition,
             "--yes",
         ];
-        assert!(desk.run(&since).await.exits(2).err.contains("--since"));
+        assert!(fixture.run(&since).await.exits(2).err.contains("--since"));
     })
     .await;
 }

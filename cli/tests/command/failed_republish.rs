@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE, finish},
+    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE, finish},
     interrupted_walks::{AtTerminal, code},
 };
 
@@ -30,38 +30,38 @@ fn id(number: u32) -> BasicProperties {
 }
 
 /// So many parked messages, of which the first three were returned once: a walk renews these at its end.
-async fn stage(broker: &Broker) -> TestVhost {
-    let desk = TestVhost::of(broker).await;
+async fn set_up(broker: &Broker) -> Fixture {
+    let fixture = Fixture::of(broker).await;
     let mut arguments = FieldTable::default();
     arguments.insert(
         "x-delivery-limit".into(),
         AMQPValue::LongLongInt(1_000_000_000),
     );
-    desk.amqp
+    fixture.amqp
         .declare_with(PARKED, QueueType::Quorum, arguments)
         .await;
-    desk.amqp.declare(QUEUE, QueueType::Quorum).await;
+    fixture.amqp.declare(QUEUE, QueueType::Quorum).await;
     let messages = (1..=COUNT).map(|number| (PARKED, "body", id(number)));
-    desk.amqp.publish_all("", messages).await;
-    desk.holds(PARKED, COUNT).await;
-    let channel = desk.amqp.new_channel().await;
+    fixture.amqp.publish_all("", messages).await;
+    fixture.holds(PARKED, COUNT).await;
+    let channel = fixture.amqp.new_channel().await;
     for _ in 0..3 {
         let get = channel.basic_get(PARKED.into(), BasicGetOptions::default());
         get.await.unwrap().expect("one is ready");
     }
     channel.close(200, "done".into()).await.unwrap();
-    desk.holds(PARKED, COUNT).await;
+    fixture.holds(PARKED, COUNT).await;
     let limits = json!({ "max-length": ROOM, "overflow": "reject-publish" });
     let policy = Policy::new("^orders[.]parked$", limits);
-    desk.vhost.put_policy("limits", &policy).await.unwrap();
-    desk
+    fixture.vhost.put_policy("limits", &policy).await.unwrap();
+    fixture
 }
 
 /// Publishes to the parking queue until it refuses, and returns how many it took.
-async fn fill(desk: &TestVhost) -> u32 {
+async fn fill(fixture: &Fixture) -> u32 {
     let filling = async {
         for taken in 0.. {
-            let publish = desk.amqp.channel().basic_publish(
+            let publish = fixture.amqp.channel().basic_publish(
                 "".into(),
                 PARKED.into(),
                 BasicPublishOptions::default(),
@@ -87,22 +87,22 @@ fn tells(done: &CommandOutput, words: &[&str]) {
 #[tokio::test]
 async fn a_listing_tells_that_it_has_spent_a_delivery() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let all = COUNT + fill(&desk).await;
+        let fixture = set_up(&broker).await;
+        let all = COUNT + fill(&fixture).await;
         let listing = ["--json", "parked", "ls", QUEUE, "--limit=2"];
-        let done = desk.run(&listing).await.exits(1);
+        let done = fixture.run(&listing).await.exits(1);
         assert_eq!(done.lines().len(), 2, "{done:#?}");
         tells(&done, &[FULL]);
-        desk.holds(PARKED, all).await;
+        fixture.holds(PARKED, all).await;
         // Also where the listing itself fails.
-        let mut command = desk.command(&["parked", "ls", QUEUE, "--limit=2"]);
+        let mut command = fixture.command(&["parked", "ls", QUEUE, "--limit=2"]);
         let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/full");
         command.stdout(nowhere.unwrap());
         let child = command.spawn().unwrap();
         let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap();
         let err = String::from_utf8(output.unwrap().stderr).unwrap();
         assert!(err.contains("cannot write") && err.contains(FULL), "{err}");
-        desk.holds(PARKED, all).await;
+        fixture.holds(PARKED, all).await;
     })
     .await;
 }
@@ -110,19 +110,19 @@ async fn a_listing_tells_that_it_has_spent_a_delivery() {
 #[tokio::test]
 async fn a_replay_tells_it_and_how_many_went() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let all = COUNT + fill(&desk).await;
+        let fixture = set_up(&broker).await;
+        let all = COUNT + fill(&fixture).await;
         let replay = ["parked", "replay", QUEUE, "--all", "--limit=1"];
-        let done = desk.run(&replay).await.exits(1);
+        let done = fixture.run(&replay).await.exits(1);
         tells(&done, &[FULL, "1 message replayed to orders: 1"]);
-        desk.holds(QUEUE, 1).await;
-        desk.holds(PARKED, all - 1).await;
+        fixture.holds(QUEUE, 1).await;
+        fixture.holds(PARKED, all - 1).await;
         // Also where the replay itself fails.
         let mut to_nowhere = replay.to_vec();
         to_nowhere.push("--to=nowhere");
-        let done = desk.run(&to_nowhere).await.exits(3);
+        let done = fixture.run(&to_nowhere).await.exits(3);
         tells(&done, &["`nowhere`", FULL, "0 messages replayed"]);
-        desk.holds(PARKED, all - 1).await;
+        fixture.holds(PARKED, all - 1).await;
     })
     .await;
 }
@@ -130,16 +130,16 @@ async fn a_replay_tells_it_and_how_many_went() {
 #[tokio::test]
 async fn a_drop_tells_it_and_how_many_are_gone() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
+        let fixture = set_up(&broker).await;
         let mut prompt =
-            AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "7", "8"]).await;
+            AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "7", "8"]).await;
         // What it holds does not count, and what comes meanwhile does.
-        let all = COUNT + fill(&desk).await;
+        let all = COUNT + fill(&fixture).await;
         prompt.types("y\n");
         prompt.shows(FULL).await;
         prompt.shows("2 messages dropped: 7, 8").await;
         assert_eq!(code(&mut prompt.child).await, Some(1));
-        desk.holds(PARKED, all - 2).await;
+        fixture.holds(PARKED, all - 2).await;
     })
     .await;
 }
@@ -148,18 +148,18 @@ async fn a_drop_tells_it_and_how_many_are_gone() {
 async fn a_replay_that_is_cut_off_tells_how_many_went() {
     const FEW: u32 = 20;
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         let messages = (1..=FEW).map(|number| (PARKED, "body", id(number)));
-        desk.amqp.publish_all("", messages).await;
-        desk.holds(PARKED, FEW).await;
-        let proxy = CutProxy::to(desk.vhost.url()).await;
-        let mut command = desk.command(&["parked", "replay", QUEUE, "--all", "--rate=2/s"]);
+        fixture.amqp.publish_all("", messages).await;
+        fixture.holds(PARKED, FEW).await;
+        let proxy = CutProxy::to(fixture.vhost.url()).await;
+        let mut command = fixture.command(&["parked", "replay", QUEUE, "--all", "--rate=2/s"]);
         command.env("RETRYRMQ_URL", proxy.url());
         let cut = async {
             // One after the other: those before the third are gone.
             eventually(PATIENCE, "three are replayed", || async {
-                match desk.amqp.depth(QUEUE).await {
+                match fixture.amqp.depth(QUEUE).await {
                     Some(3..) => Ok(()),
                     depth => Err(format!("{depth:?}")),
                 }
@@ -176,14 +176,14 @@ async fn a_replay_that_is_cut_off_tells_how_many_went() {
         });
         let went = went.unwrap_or_else(|| panic!("{done:#?}"));
         eventually(PATIENCE, "nothing is held", || async {
-            let depths = [desk.amqp.depth(PARKED).await, desk.amqp.depth(QUEUE).await];
+            let depths = [fixture.amqp.depth(PARKED).await, fixture.amqp.depth(QUEUE).await];
             match depths {
                 [Some(parked), Some(work)] if parked + work >= FEW => Ok(()),
                 _ => Err(format!("{depths:?}")),
             }
         })
         .await;
-        let (parked, work) = (desk.amqp.drain(PARKED).await, desk.amqp.drain(QUEUE).await);
+        let (parked, work) = (fixture.amqp.drain(PARKED).await, fixture.amqp.drain(QUEUE).await);
         assert!(work.len() >= usize::try_from(went).unwrap(), "{done:#?}");
         let ids: BTreeSet<_> = parked.iter().chain(&work).filter_map(|m| m.id()).collect();
         assert_eq!(ids.len(), usize::try_from(FEW).unwrap());

@@ -4,15 +4,15 @@ use std::process::Stdio;
 
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 
-use crate::fixture::{TestVhost, QUEUE, finish};
+use crate::fixture::{Fixture, QUEUE, finish};
 
 #[tokio::test]
 async fn too_few_files_for_all_commands_cost_no_message_anything() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for n in 0..40 {
             let properties = BasicProperties::default().with_message_id(n.to_string().into());
-            desk.amqp.publish_with(QUEUE, "", properties).await;
+            fixture.amqp.publish_with(QUEUE, "", properties).await;
         }
         let mut command = tokio::process::Command::new("sh");
         command
@@ -20,7 +20,7 @@ async fn too_few_files_for_all_commands_cost_no_message_anything() {
             .arg(env!("CARGO_BIN_EXE_retryrmq"))
             .args(["--json", "consume", QUEUE, "--dlx"])
             .args(["--count=40", "--concurrency=40", "--", "sleep", "0.5"])
-            .env("RETRYRMQ_URL", desk.vhost.url())
+            .env("RETRYRMQ_URL", fixture.vhost.url())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -33,7 +33,7 @@ async fn too_few_files_for_all_commands_cost_no_message_anything() {
             done.err.contains("open files"),
             "it says what is missing: {done:#?}"
         );
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }

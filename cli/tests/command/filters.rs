@@ -4,7 +4,7 @@ use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq_harness::{QueueType, lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::fixture::{TestVhost, PARKED, QUEUE};
+use crate::fixture::{Fixture, PARKED, QUEUE};
 
 /// As a consumer parks it: id, seconds since 1970, error and its type, routing key, tenant.
 fn parked(id: &str, at: u64, error: (&str, &str), key: &str, tenant: &str) -> BasicProperties {
@@ -36,10 +36,10 @@ fn now() -> u64 {
         .as_secs()
 }
 
-async fn stage(broker: &retryrmq_harness::Broker) -> TestVhost {
-    let desk = TestVhost::of(broker).await;
-    desk.amqp.declare(PARKED, QueueType::Quorum).await;
-    desk.amqp.declare(QUEUE, QueueType::Classic).await;
+async fn set_up(broker: &retryrmq_harness::Broker) -> Fixture {
+    let fixture = Fixture::of(broker).await;
+    fixture.amqp.declare(PARKED, QueueType::Quorum).await;
+    fixture.amqp.declare(QUEUE, QueueType::Classic).await;
     let timeout = ("no Answer in time", "net.TimeoutError");
     let missing = ("no customer", "shop.NotFound");
     let hour = 3_600;
@@ -79,10 +79,10 @@ async fn stage(broker: &retryrmq_harness::Broker) -> TestVhost {
         ),
     ] {
         let properties = parked(id, now() - age, error, key, tenant);
-        desk.amqp.publish_with(PARKED, body, properties).await;
+        fixture.amqp.publish_with(PARKED, body, properties).await;
     }
-    desk.holds(PARKED, 5).await;
-    desk
+    fixture.holds(PARKED, 5).await;
+    fixture
 }
 
 fn ids(lines: &[Value]) -> Vec<&str> {
@@ -95,7 +95,7 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn each_filter_lists_those_it_means() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
+        let fixture = set_up(&broker).await;
         for (filter, expected) in [
             (&["--since=3h"][..], &["a", "b", "c", "d"][..]),
             (&["--since=90s", "--error=CUSTOMER"], &["c", "d"]),
@@ -112,14 +112,14 @@ async fn each_filter_lists_those_it_means() {
         ] {
             let mut arguments = vec!["--json", "parked", "ls", QUEUE];
             arguments.extend(filter);
-            let lines = desk.run(&arguments).await.exits(0).lines();
+            let lines = fixture.run(&arguments).await.exits(0).lines();
             assert_eq!(ids(&lines), expected, "{filter:?}");
         }
-        let unevaluated = desk.run(&["parked", "ls", QUEUE, "--where=body.customer.id == 7"]).await.exits(0);
+        let unevaluated = fixture.run(&["parked", "ls", QUEUE, "--where=body.customer.id == 7"]).await.exits(0);
         assert!(unevaluated.err.contains("could not be evaluated on 1 of 5 messages"), "{unevaluated:#?}");
-        let groups = desk.run(&["--json", "parked", "ls", QUEUE, "--group", "--since=3h"]).await.exits(0).lines();
+        let groups = fixture.run(&["--json", "parked", "ls", QUEUE, "--group", "--since=3h"]).await.exits(0).lines();
         assert_eq!((&groups[0]["count"], &groups[0]["example"]["message_id"]), (&json!(3), &json!("b")));
-        desk.holds(PARKED, 5).await;
+        fixture.holds(PARKED, 5).await;
     })
     .await;
 }
@@ -127,7 +127,7 @@ async fn each_filter_lists_those_it_means() {
 #[tokio::test]
 async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
+        let fixture = set_up(&broker).await;
         for arguments in [
             &["ls", QUEUE, "--error=nobody said that"][..],
             &["ls", QUEUE, "--group", "--where=body.customer.id == 9"],
@@ -137,7 +137,7 @@ async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
         ] {
             let mut all = vec!["parked"];
             all.extend(arguments);
-            let done = desk.run(&all).await.exits(3);
+            let done = fixture.run(&all).await.exits(3);
             assert!(
                 done.out.is_empty() && done.err.contains("no message like that in `orders.parked`"),
                 "{done:#?}"
@@ -175,10 +175,10 @@ async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
         ] {
             let mut all = vec!["parked"];
             all.extend(arguments);
-            let done = desk.run(&all).await.exits(2);
+            let done = fixture.run(&all).await.exits(2);
             assert!(done.err.contains(words), "{words}: {done:#?}");
         }
-        desk.holds(PARKED, 5).await;
+        fixture.holds(PARKED, 5).await;
     })
     .await;
 }
@@ -186,14 +186,14 @@ async fn a_filter_that_means_nothing_says_so_and_does_nothing() {
 #[tokio::test]
 async fn replay_and_drop_act_on_exactly_those() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker).await;
-        let shown = desk
+        let fixture = set_up(&broker).await;
+        let shown = fixture
             .run(&["--json", "parked", "show", QUEUE, "--error-type=NotFound"])
             .await
             .exits(0)
             .lines();
         assert_eq!(ids(&shown), ["b", "c", "d"]);
-        let dry = desk
+        let dry = fixture
             .run(&[
                 "parked",
                 "drop",
@@ -204,8 +204,8 @@ async fn replay_and_drop_act_on_exactly_those() {
             .await
             .exits(0);
         assert!(dry.err.contains("3 messages would be dropped"), "{dry:#?}");
-        desk.holds(PARKED, 5).await;
-        let dropped = desk
+        fixture.holds(PARKED, 5).await;
+        let dropped = fixture
             .run(&[
                 "parked",
                 "drop",
@@ -220,8 +220,8 @@ async fn replay_and_drop_act_on_exactly_those() {
             dropped.err.contains("2 messages dropped: a, d"),
             "{dropped:#?}"
         );
-        desk.holds(PARKED, 3).await;
-        let replayed = desk
+        fixture.holds(PARKED, 3).await;
+        let replayed = fixture
             .run(&["parked", "replay", QUEUE, "--error=customer"])
             .await
             .exits(0);
@@ -229,8 +229,8 @@ async fn replay_and_drop_act_on_exactly_those() {
             replayed.err.contains("2 messages replayed to orders: b, c"),
             "{replayed:#?}"
         );
-        desk.holds(QUEUE, 2).await;
-        let left = desk
+        fixture.holds(QUEUE, 2).await;
+        let left = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)

@@ -112,12 +112,12 @@ pub(crate) async fn finish(mut command: Command, input: Option<&[u8]>) -> Comman
 }
 
 /// A vhost of its own, and a plain client in it.
-pub(crate) struct TestVhost {
+pub(crate) struct Fixture {
     pub(crate) vhost: Vhost,
     pub(crate) amqp: Amqp,
 }
 
-impl TestVhost {
+impl Fixture {
     pub(crate) async fn of(broker: &Broker) -> Self {
         let vhost = broker.vhost().await;
         let amqp = vhost.connect().await;
@@ -126,9 +126,9 @@ impl TestVhost {
 
     /// With a queue that has no dead-letter route, as a service has it that knows nothing of retries.
     pub(crate) async fn with_queue(broker: &Broker) -> Self {
-        let desk = Self::of(broker).await;
-        desk.amqp.declare(QUEUE, QueueType::Quorum).await;
-        desk
+        let fixture = Self::of(broker).await;
+        fixture.amqp.declare(QUEUE, QueueType::Quorum).await;
+        fixture
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {

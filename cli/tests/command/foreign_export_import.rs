@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 
 use crate::{
     dead_letter_fixture::DeadLetterFixture,
-    fixture::{TestVhost, CommandOutput},
+    fixture::{Fixture, CommandOutput},
     interrupted_walks::parked,
 };
 
 const DEAD: &str = "orders_error";
 
 /// A dead-letter queue with three of them.
-async fn stage(desk: &TestVhost) {
-    desk.amqp.declare(DEAD, QueueType::Quorum).await;
+async fn set_up(fixture: &Fixture) {
+    fixture.amqp.declare(DEAD, QueueType::Quorum).await;
     for name in ["masstransit", "spring-queue", "easynetq-newtonsoft"] {
-        DeadLetterFixture::named(name).arrives(desk, DEAD).await;
+        DeadLetterFixture::named(name).arrives(fixture, DEAD).await;
     }
-    desk.holds(DEAD, 3).await;
+    fixture.holds(DEAD, 3).await;
 }
 
 /// What is said of each message, but for its place and what was done with it, in the order of libraries.
@@ -43,43 +43,43 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
         "library",
     ];
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
-        stage(&desk).await;
+        let fixture = Fixture::of(&broker).await;
+        set_up(&fixture).await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("dead.jsonl").display().to_string();
         let ls = |queue: &'static str| async {
-            let done = desk.run(&["--json", "parked", "ls", queue, "--dlq"]).await;
+            let done = fixture.run(&["--json", "parked", "ls", queue, "--dlq"]).await;
             said(&done.exits(0), &SAID)
         };
         let before = ls(DEAD).await;
         let export = ["parked", "export", DEAD, &file, "--dlq", "--remove"];
-        let done = desk.run(&export).await.exits(0);
+        let done = fixture.run(&export).await.exits(0);
         assert!(done.err.contains("3 messages exported"), "{done:#?}");
-        desk.holds(DEAD, 0).await;
+        fixture.holds(DEAD, 0).await;
 
         // It knows by itself where they belong; said otherwise, they go elsewhere.
-        desk.run(&["parked", "import", &file]).await.exits(0);
-        desk.holds(DEAD, 3).await;
+        fixture.run(&["parked", "import", &file]).await.exits(0);
+        fixture.holds(DEAD, 3).await;
         assert_eq!(ls(DEAD).await, before);
-        desk.amqp.declare("morgue", QueueType::Classic).await;
+        fixture.amqp.declare("morgue", QueueType::Classic).await;
         let import = ["parked", "import", &file, "--dlq", "--queue"];
-        let done = desk.run(&[&import[..], &["morgue"]].concat()).await;
+        let done = fixture.run(&[&import[..], &["morgue"]].concat()).await;
         assert!(done.exits(0).err.contains("imported to morgue"));
         assert_eq!(ls("morgue").await, before);
-        let done = desk.run(&[&import[..], &["nowhere"]].concat()).await;
+        let done = fixture.run(&[&import[..], &["nowhere"]].concat()).await;
         let done = done.exits(3);
         assert!(done.err.contains("no queue `nowhere`"), "{done:#?}");
         assert!(!done.err.contains("topology"), "{done:#?}");
-        desk.run(&["parked", "import", &file, "--dlq"])
+        fixture.run(&["parked", "import", &file, "--dlq"])
             .await
             .exits(2);
 
         // One of ours, by its own name, is what is parked for its work queue.
-        desk.amqp.declare("mail.parked", QueueType::Quorum).await;
+        fixture.amqp.declare("mail.parked", QueueType::Quorum).await;
         let ours = parked("m", 1_700_000_000, "no answer");
-        desk.amqp.publish_with("mail.parked", "hello", ours).await;
-        desk.holds("mail.parked", 1).await;
-        let done = desk
+        fixture.amqp.publish_with("mail.parked", "hello", ours).await;
+        fixture.holds("mail.parked", 1).await;
+        let done = fixture
             .run(&["parked", "export", "mail.parked", "--dlq"])
             .await;
         let line = done.exits(0).json();
@@ -94,17 +94,17 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
 #[tokio::test]
 async fn what_a_customer_left_in_anothers_queue_is_forgotten() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
-        stage(&desk).await;
+        let fixture = Fixture::of(&broker).await;
+        set_up(&fixture).await;
         let forget = ["parked", "forget", DEAD, "--dlq", "--yes"];
-        let run = |more: &'static [&'static str]| desk_run(&desk, &forget, more);
+        let run = |more: &'static [&'static str]| fixture_run(&fixture, &forget, more);
         let done = run(&["--where=body.Customer == 7"]).await.exits(0);
         assert!(
             done.err
                 .contains("1 message forgotten: 1 parked, 0 waiting"),
             "{done:#?}"
         );
-        desk.holds(DEAD, 2).await;
+        fixture.holds(DEAD, 2).await;
         for none in [
             &["--where=body.Customer == 7"][..],
             &["--since=1s"],
@@ -119,16 +119,16 @@ async fn what_a_customer_left_in_anothers_queue_is_forgotten() {
         run(&["--id=nobody"]).await.exits(3);
         let done = run(&["--id=m-7", "--delay=1m"]).await.exits(2);
         assert!(done.err.contains("without --dlq"), "{done:#?}");
-        desk.holds(DEAD, 2).await;
+        fixture.holds(DEAD, 2).await;
         let gone = ["parked", "forget", "gone_error", "--dlq", "--yes"];
-        let done = desk_run(&desk, &gone, &["--id=m-7"]).await.exits(3);
+        let done = fixture_run(&fixture, &gone, &["--id=m-7"]).await.exits(3);
         assert!(done.err.contains("no queue `gone_error`"), "{done:#?}");
     })
     .await;
 }
 
-async fn desk_run(desk: &TestVhost, first: &[&str], more: &[&str]) -> CommandOutput {
-    desk.run(&[first, more].concat()).await
+async fn fixture_run(fixture: &Fixture, first: &[&str], more: &[&str]) -> CommandOutput {
+    fixture.run(&[first, more].concat()).await
 }
 
 #[tokio::test]
@@ -142,17 +142,17 @@ async fn json_says_the_same_of_a_message_whoever_prints_it() {
         "error",
     ];
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
-        stage(&desk).await;
+        let fixture = Fixture::of(&broker).await;
+        set_up(&fixture).await;
         for queue in [
             "submit-order",
             "spring.orders",
             "Shop.OrderPlaced, Shop_billing",
         ] {
-            desk.amqp.declare(queue, QueueType::Classic).await;
+            fixture.amqp.declare(queue, QueueType::Classic).await;
         }
         let ls = ["--json", "parked", "ls", DEAD, "--dlq"];
-        let listed = said(&desk.run(&ls).await.exits(0), &SAID);
+        let listed = said(&fixture.run(&ls).await.exits(0), &SAID);
         assert!(
             listed.iter().any(|line| line[2] == "order.placed"),
             "the key within the envelope: {listed:?}"
@@ -167,7 +167,7 @@ async fn json_says_the_same_of_a_message_whoever_prints_it() {
             &["replay", DEAD, "--all"],
         ] {
             let arguments = [&["--json", "parked"], subcommand, &["--dlq"]].concat();
-            let done = desk.run(&arguments).await.exits(0);
+            let done = fixture.run(&arguments).await.exits(0);
             assert_eq!(said(&done, &SAID), listed, "{subcommand:?}");
         }
     })

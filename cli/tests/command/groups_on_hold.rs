@@ -3,35 +3,35 @@
 use retryrmq_harness::{Permissions, QueueType, on_brokers};
 
 use crate::{
-    fixture::{TestVhost, PARKED, QUEUE, finish},
+    fixture::{Fixture, PARKED, QUEUE, finish},
     interrupted_walks::parked,
 };
 
 #[tokio::test]
 async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         for id in ["1", "2"] {
             let record = parked(id, 1_700_000_000, "vendor down");
-            desk.amqp.publish_with(PARKED, id, record).await;
+            fixture.amqp.publish_with(PARKED, id, record).await;
         }
-        desk.holds(PARKED, 2).await;
+        fixture.holds(PARKED, 2).await;
         let list = ["--json", "parked", "ls", QUEUE];
-        let group = desk.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
+        let group = fixture.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
         let group = group.as_str().unwrap();
         let hold = ["parked", "hold", QUEUE, "--group", group];
-        desk.run(&hold).await.exits(0);
+        fixture.run(&hold).await.exits(0);
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (file, copies) = (path("setup.toml"), path("copies"));
-        let user = format!("{}-operator", desk.vhost.name());
+        let user = format!("{}-operator", fixture.vhost.name());
         let setup = format!(
             "[[queues]]\nname = \"{QUEUE}\"\n[[permissions]]\nuser = \"{user}\"\noperates = [\"{QUEUE}\"]\n"
         );
         std::fs::write(&file, setup).unwrap();
         let check = ["--json", "setup", &file, "--check"];
-        let grant = desk.run(&check).await.exits(0).json()["permissions"][0].clone();
+        let grant = fixture.run(&check).await.exits(0).json()["permissions"][0].clone();
         let management = broker.management();
         management.create_user(&user, "pw", "").await.unwrap();
         let may = async |read: &str| {
@@ -40,12 +40,12 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
                 write: grant["write"].as_str().unwrap(),
                 read,
             };
-            let name = desk.vhost.name();
+            let name = fixture.vhost.name();
             management.set_permissions(name, &user, may).await.unwrap();
         };
         let run = async |arguments: &[&str]| {
-            let mut command = desk.command(arguments);
-            command.env("RETRYRMQ_URL", desk.vhost.url_as(&user, "pw"));
+            let mut command = fixture.command(arguments);
+            command.env("RETRYRMQ_URL", fixture.vhost.url_as(&user, "pw"));
             finish(command, None).await
         };
         may(r"^orders(\.retry\.[0-9]+|\.parked(\.dropped)?|\.unreadable)?$").await;
@@ -61,7 +61,7 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
                     && done.err.contains("nothing was done"),
                 "{done:#?}"
             );
-            desk.holds(PARKED, 2).await;
+            fixture.holds(PARKED, 2).await;
         }
         // Nor does who may not read a note write over it.
         run(&["parked", "tag", QUEUE, "--group", group, "--owner=ana"])
@@ -79,7 +79,7 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
         let done = run(&["parked", "drop", QUEUE, "--all", "--yes"]).await;
         let done = done.exits(0);
         assert!(done.err.contains("1 on hold were left alone"), "{done:#?}");
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
         // This user may not see the service's queues: a canary goes on without them.
         let canary = ["--canary=1", "--canary-wait=1s"];
         let replay = [&["parked", "replay", QUEUE, "2"][..], &canary].concat();
@@ -94,21 +94,21 @@ async fn what_is_on_hold_is_safe_from_who_may_not_see_that() {
 #[tokio::test]
 async fn who_writes_at_the_same_time_undoes_nothing_in_silence() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         let record = parked("1", 1_700_000_000, "vendor down");
-        desk.amqp.publish_with(PARKED, "1", record).await;
-        desk.holds(PARKED, 1).await;
+        fixture.amqp.publish_with(PARKED, "1", record).await;
+        fixture.holds(PARKED, 1).await;
         let list = ["--json", "parked", "ls", QUEUE, "--group"];
-        let group = desk.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
+        let group = fixture.run(&list).await.exits(0).lines()[0]["fingerprint"].clone();
         let group = group.as_str().unwrap();
         // So that there is a queue to look at from the beginning.
         let note = ["parked", "tag", QUEUE, "--group", group, "--note=seen"];
-        desk.run(&note).await.exits(0);
+        fixture.run(&note).await.exits(0);
         let hold = ["parked", "hold", QUEUE, "--group", group];
         let tag = ["parked", "tag", QUEUE, "--group", group, "--owner=ana"];
-        let (held, tagged) = tokio::join!(desk.run(&hold), desk.run(&tag));
-        let about = desk.run(&list).await.exits(0).lines()[0]["about"].clone();
+        let (held, tagged) = tokio::join!(fixture.run(&hold), fixture.run(&tag));
+        let about = fixture.run(&list).await.exits(0).lines()[0]["about"].clone();
         assert_eq!(about["note"], "seen", "{about}");
         for (done, is_so) in [
             (&held, about["hold"] == true),
@@ -124,11 +124,11 @@ async fn who_writes_at_the_same_time_undoes_nothing_in_silence() {
         }
         // As the table shows it.
         let start = ["parked", "hold", QUEUE, "--group", &group[..8]];
-        desk.run(&start).await.exits(0);
+        fixture.run(&start).await.exits(0);
         let other = ["parked", "hold", QUEUE, "--group", "00000000"];
-        desk.run(&other).await.exits(3);
-        desk.run(&tag).await.exits(0);
-        let about = desk.run(&list).await.exits(0).lines()[0]["about"].clone();
+        fixture.run(&other).await.exits(3);
+        fixture.run(&tag).await.exits(0);
+        let about = fixture.run(&list).await.exits(0).lines()[0]["about"].clone();
         assert!(about["hold"] == true && about["owner"] == "ana", "{about}");
     })
     .await;

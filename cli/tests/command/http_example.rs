@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{TestVhost, PATIENCE, QUEUE, finish};
+use crate::fixture::{Fixture, PATIENCE, QUEUE, finish};
 
 /// What the README has in its one block: commands, and what is printed.
 fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {
@@ -50,7 +50,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         };
         let port = free_port();
         let at_port = |command: &str| command.replace("8080", &port.to_string());
-        let desk = TestVhost::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
 
         let serve = at_port(serve.strip_suffix(" &").expect("it runs beside"));
         let mut endpoint = endpoint(&folder, &serve.split(' ').collect::<Vec<_>>());
@@ -68,10 +68,10 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         for command in setup {
             let words = words(command);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
-            finish(desk.command(&words), None).await.exits(0);
+            finish(fixture.command(&words), None).await.exits(0);
         }
         let words = words(&at_port(consume));
-        let consumer = desk.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let consumer = fixture.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(!said.is_empty());
         for expected in said {
             let line = timeout(PATIENCE, lines.next_line()).await;
@@ -80,7 +80,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         }
         consumer.signal(Signal::INT);
         consumer.end().await;
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
         endpoint.kill().await.unwrap();
     })
     .await;

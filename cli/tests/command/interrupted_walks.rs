@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{TestVhost, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, PARKED, PATIENCE, QUEUE};
 
 /// A parked message, as a consumer of ours leaves it behind.
 pub(crate) fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
@@ -39,19 +39,19 @@ pub(crate) fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
 }
 
 /// So many parked messages, `1` the oldest, in a queue of others with an ordinary policy over it.
-async fn stage(broker: &Broker, count: u64) -> TestVhost {
-    let desk = TestVhost::of(broker).await;
+async fn set_up(broker: &Broker, count: u64) -> Fixture {
+    let fixture = Fixture::of(broker).await;
     let policy = Policy::new(".*", json!({"delivery-limit": 3}));
-    desk.vhost.put_policy("limits", &policy).await.unwrap();
-    desk.amqp.declare(PARKED, QueueType::Quorum).await;
+    fixture.vhost.put_policy("limits", &policy).await.unwrap();
+    fixture.amqp.declare(PARKED, QueueType::Quorum).await;
     let error = "no answer ".repeat(if count == MANY { 100 } else { 1 });
     let messages = (1..=count).map(|number| {
         let properties = parked(&number.to_string(), 1_700_000_000 + number, error.trim());
         (PARKED, format!("body {number}"), properties)
     });
-    desk.amqp.publish_all("", messages).await;
-    desk.holds(PARKED, u32::try_from(count).unwrap()).await;
-    desk
+    fixture.amqp.publish_all("", messages).await;
+    fixture.holds(PARKED, u32::try_from(count).unwrap()).await;
+    fixture
 }
 
 pub(crate) fn pid(child: &Child) -> Pid {
@@ -72,9 +72,9 @@ const MANY: u64 = 90;
 #[tokio::test]
 async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, MANY).await;
+        let fixture = set_up(&broker, MANY).await;
         for _ in 0..25 {
-            let mut child = desk
+            let mut child = fixture
                 .command(&["--json", "parked", "ls", QUEUE])
                 .spawn()
                 .unwrap();
@@ -83,7 +83,7 @@ async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
             let first: Value = serde_json::from_str(&first.unwrap()).unwrap();
             assert_eq!(first["message_id"], "1");
             child.kill().await.unwrap();
-            desk.holds(PARKED, u32::try_from(MANY).unwrap()).await;
+            fixture.holds(PARKED, u32::try_from(MANY).unwrap()).await;
         }
     })
     .await;
@@ -92,10 +92,10 @@ async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
 #[tokio::test]
 async fn a_listing_that_is_signalled_ends_in_good_order() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, MANY).await;
+        let fixture = set_up(&broker, MANY).await;
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             for _ in 0..3 {
-                let mut child = desk
+                let mut child = fixture
                     .command(&["--json", "parked", "ls", QUEUE])
                     .spawn()
                     .unwrap();
@@ -112,7 +112,7 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
                 out.read_to_string(&mut rest).await.unwrap();
                 assert_eq!(code(&mut child).await, Some(130), "{signal:?}");
                 assert!((rest.lines().count() as u64) < MANY - 1, "it went on");
-                desk.holds(PARKED, u32::try_from(MANY).unwrap()).await;
+                fixture.holds(PARKED, u32::try_from(MANY).unwrap()).await;
             }
         }
     })
@@ -127,7 +127,7 @@ pub(crate) struct AtTerminal {
 }
 
 impl AtTerminal {
-    pub(crate) fn start(desk: &TestVhost, arguments: &[&str]) -> Self {
+    pub(crate) fn start(fixture: &Fixture, arguments: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -135,7 +135,7 @@ impl AtTerminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).unwrap();
         let copy = || Stdio::from(slave.try_clone().unwrap());
-        let mut command = desk.command(arguments);
+        let mut command = fixture.command(arguments);
         command.stdin(copy()).stderr(copy()).stdout(copy());
         let child = command.spawn().unwrap();
         let keyboard = std::fs::File::from(master);
@@ -171,8 +171,8 @@ impl AtTerminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    pub(crate) async fn at_its_prompt(desk: &TestVhost, arguments: &[&str]) -> Self {
-        let terminal = Self::start(desk, arguments);
+    pub(crate) async fn at_its_prompt(fixture: &Fixture, arguments: &[&str]) -> Self {
+        let terminal = Self::start(fixture, arguments);
         terminal.shows("[y/N]").await;
         terminal
     }
@@ -181,19 +181,19 @@ impl AtTerminal {
 #[tokio::test]
 async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 3).await;
+        let fixture = set_up(&broker, 3).await;
         for _ in 0..22 {
             let mut prompt =
-                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "--all"]).await;
+                AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "--all"]).await;
             prompt.child.kill().await.unwrap();
-            desk.holds(PARKED, 3).await;
+            fixture.holds(PARKED, 3).await;
         }
         for signal in [Signal::INT, Signal::TERM, Signal::HUP].repeat(4) {
             let mut prompt =
-                AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "--all"]).await;
+                AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "--all"]).await;
             kill_process(pid(&prompt.child), signal).unwrap();
             assert_eq!(code(&mut prompt.child).await, Some(130), "{signal:?}");
-            desk.holds(PARKED, 3).await;
+            fixture.holds(PARKED, 3).await;
         }
     })
     .await;
@@ -202,8 +202,8 @@ async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
 #[tokio::test]
 async fn what_another_walk_holds_is_not_taken_for_gone() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 3).await;
-        let mut prompt = AtTerminal::at_its_prompt(&desk, &["parked", "drop", QUEUE, "#1"]).await;
+        let fixture = set_up(&broker, 3).await;
+        let mut prompt = AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "#1"]).await;
         for arguments in [
             &["ls", QUEUE][..],
             &["ls", QUEUE, "--group"],
@@ -215,7 +215,7 @@ async fn what_another_walk_holds_is_not_taken_for_gone() {
         ] {
             let mut all = vec!["parked"];
             all.extend(arguments);
-            let done = desk.run(&all).await.exits(6);
+            let done = fixture.run(&all).await.exits(6);
             assert!(
                 done.err.contains("another consumer") && !done.err.contains("nothing is parked"),
                 "{done:#?}"
@@ -225,8 +225,8 @@ async fn what_another_walk_holds_is_not_taken_for_gone() {
         prompt.types("y\n");
         assert_eq!(code(&mut prompt.child).await, Some(0));
         prompt.shows("1 message dropped: 1").await;
-        desk.holds(PARKED, 2).await;
-        let left = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        fixture.holds(PARKED, 2).await;
+        let left = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
         let left: Vec<_> = left
             .lines()
             .iter()
@@ -240,16 +240,16 @@ async fn what_another_walk_holds_is_not_taken_for_gone() {
 #[tokio::test]
 async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 3).await;
+        let fixture = set_up(&broker, 3).await;
         let twin = parked("2", 1_700_000_009, "no customer");
-        desk.amqp.publish_with(PARKED, "another", twin).await;
-        desk.holds(PARKED, 4).await;
-        let done = desk
+        fixture.amqp.publish_with(PARKED, "another", twin).await;
+        fixture.holds(PARKED, 4).await;
+        let done = fixture
             .run(&["parked", "drop", QUEUE, "#1", "--yes"])
             .await
             .exits(2);
         assert!(done.err.contains("#1=MARK"), "{done:#?}");
-        let lines = desk
+        let lines = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
@@ -258,7 +258,7 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
             let mark = lines[index]["mark"].as_str().unwrap();
             format!("#{}={}", index + 1, &mark[..8])
         };
-        let done = desk
+        let done = fixture
             .run(&["parked", "drop", QUEUE, "2", "--yes"])
             .await
             .exits(2);
@@ -266,25 +266,25 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
             done.err.contains(&name(1)) && done.err.contains(&name(3)),
             "{done:#?}"
         );
-        desk.holds(PARKED, 4).await;
-        let table = desk.run(&["parked", "ls", QUEUE]).await.exits(0);
+        fixture.holds(PARKED, 4).await;
+        let table = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
         assert!(table.out.contains(&name(0)), "{}", table.out);
-        desk.holds(PARKED, 4).await;
+        fixture.holds(PARKED, 4).await;
         // A mark names its message although the place is another's by now.
-        desk.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
+        fixture.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
             .await
             .exits(3);
-        desk.amqp.declare("elsewhere", QueueType::Classic).await;
-        desk.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
+        fixture.amqp.declare("elsewhere", QueueType::Classic).await;
+        fixture.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
             .await
             .exits(0);
-        desk.holds("elsewhere", 1).await;
-        let done = desk
+        fixture.holds("elsewhere", 1).await;
+        let done = fixture
             .run(&["parked", "drop", QUEUE, &name(1), "--yes"])
             .await
             .exits(0);
         assert!(done.err.contains("1 message dropped: 2"), "{done:#?}");
-        let left = desk
+        let left = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
@@ -298,18 +298,18 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
             [("3", &json!("no answer")), ("2", &json!("no customer"))]
         );
         // Gone is gone, and a fingerprint guards the place only.
-        desk.run(&["parked", "drop", QUEUE, &name(1), "--yes"])
+        fixture.run(&["parked", "drop", QUEUE, &name(1), "--yes"])
             .await
             .exits(3);
         let other = format!("#1={}", left[1]["fingerprint"].as_str().unwrap());
-        desk.run(&["parked", "drop", QUEUE, &other, "--yes"])
+        fixture.run(&["parked", "drop", QUEUE, &other, "--yes"])
             .await
             .exits(3);
         let own = format!("#1={}", left[0]["fingerprint"].as_str().unwrap());
-        desk.run(&["parked", "drop", QUEUE, &own, "--yes"])
+        fixture.run(&["parked", "drop", QUEUE, &own, "--yes"])
             .await
             .exits(0);
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
     })
     .await;
 }
@@ -317,16 +317,16 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
 #[tokio::test]
 async fn a_name_that_may_mean_another_message_drops_nothing() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 0).await;
+        let fixture = set_up(&broker, 0).await;
         for (id, tenant) in [("twin", "a"), ("twin", "b")] {
             let mut headers = parked(id, 1_700_000_000, "no customer");
             let mut table = headers.headers().clone().unwrap_or_default();
             table.insert("tenant".into(), AMQPValue::LongString(tenant.into()));
             headers = headers.with_headers(table);
-            desk.amqp.publish_with(PARKED, "the same", headers).await;
+            fixture.amqp.publish_with(PARKED, "the same", headers).await;
         }
-        desk.holds(PARKED, 2).await;
-        let lines = desk
+        fixture.holds(PARKED, 2).await;
+        let lines = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
@@ -339,22 +339,22 @@ async fn a_name_that_may_mean_another_message_drops_nothing() {
         for names in [[alike.as_str(), "--yes"], ["twin", "--yes"]] {
             let mut arguments = vec!["parked", "drop", QUEUE, "--limit=1"];
             arguments.extend(names);
-            let done = desk.run(&arguments).await.exits(2);
+            let done = fixture.run(&arguments).await.exits(2);
             assert!(done.err.contains("nothing was dropped"), "{done:#?}");
-            desk.holds(PARKED, 2).await;
+            fixture.holds(PARKED, 2).await;
         }
         let second = format!("#2={}", word(1, "mark"));
-        desk.run(&["parked", "drop", QUEUE, &second, "--yes"])
+        fixture.run(&["parked", "drop", QUEUE, &second, "--yes"])
             .await
             .exits(0);
-        let left = desk
+        let left = fixture
             .run(&["--json", "parked", "ls", QUEUE])
             .await
             .exits(0)
             .lines();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0]["mark"].as_str().unwrap(), word(0, "mark"));
-        let done = desk
+        let done = fixture
             .run(&["parked", "replay", QUEUE, "--fingerprint=ffffffff"])
             .await
             .exits(3);
@@ -368,7 +368,7 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
     // Whoever made it wants the operator's terminal to do something.
     const GONE: &str = "gone\u{1b}]0;title\u{7}\u{9b}31m";
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 0).await;
+        let fixture = set_up(&broker, 0).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(1));
         arguments.insert(
@@ -379,37 +379,37 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
             "x-dead-letter-routing-key".into(),
             AMQPValue::LongString(PARKED.into()),
         );
-        desk.amqp
+        fixture.amqp
             .declare_with(GONE, QueueType::Classic, arguments)
             .await;
-        desk.amqp.publish(GONE, "an orphan").await;
-        desk.holds(PARKED, 1).await;
-        desk.amqp.delete(GONE).await;
-        desk.amqp.declare("elsewhere", QueueType::Classic).await;
+        fixture.amqp.publish(GONE, "an orphan").await;
+        fixture.holds(PARKED, 1).await;
+        fixture.amqp.delete(GONE).await;
+        fixture.amqp.declare("elsewhere", QueueType::Classic).await;
         for id in ["1", "2"] {
             // Later than any real clock.
             let headers = parked(id, 4_000_000_000, "no customer");
-            desk.amqp.publish_with(PARKED, id, headers).await;
+            fixture.amqp.publish_with(PARKED, id, headers).await;
         }
-        desk.holds(PARKED, 3).await;
-        let reserved = desk
+        fixture.holds(PARKED, 3).await;
+        let reserved = fixture
             .run(&["parked", "replay", QUEUE, "--all", "--to", PARKED])
             .await
             .exits(2);
         assert!(reserved.err.contains(QUEUE), "{reserved:#?}");
-        desk.holds(PARKED, 3).await;
-        desk.amqp.declare(QUEUE, QueueType::Classic).await;
-        let done = desk.run(&["parked", "replay", QUEUE, "--all"]).await;
+        fixture.holds(PARKED, 3).await;
+        fixture.amqp.declare(QUEUE, QueueType::Classic).await;
+        let done = fixture.run(&["parked", "replay", QUEUE, "--all"]).await;
         assert!(
             done.err.contains("2 messages replayed") && done.err.contains("gone"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 1).await;
-        desk.holds(QUEUE, 2).await;
+        fixture.holds(PARKED, 1).await;
+        fixture.holds(QUEUE, 2).await;
         let all = ["--json", "parked", "replay", QUEUE, "--all"];
-        let json = desk.run(&all).await;
+        let json = fixture.run(&all).await;
         assert!(json.err.contains("gone"), "{json:#?}");
-        let list = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        let list = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
         assert_eq!(list.lines()[0]["home"], GONE, "{list:#?}");
         let obeyed = ['\u{1b}', '\u{7}', '\u{9b}'];
         for text in [&done.err, &json.err, &list.out] {
@@ -422,15 +422,15 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
 #[tokio::test]
 async fn the_order_is_that_of_time() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 40).await;
+        let fixture = set_up(&broker, 40).await;
         for number in 41..=45_u64 {
             let name = number.to_string();
             let properties = parked(&name, 1_700_000_000 + number, "urgent").with_priority(9);
-            desk.amqp.publish_with(PARKED, name, properties).await;
+            fixture.amqp.publish_with(PARKED, name, properties).await;
         }
-        desk.holds(PARKED, 45).await;
+        fixture.holds(PARKED, 45).await;
         for limit in ["--limit=44", "--limit=7", "--limit=0"] {
-            let lines = desk
+            let lines = fixture
                 .run(&["--json", "parked", "ls", QUEUE, limit])
                 .await
                 .exits(0)
@@ -442,13 +442,13 @@ async fn the_order_is_that_of_time() {
                 );
             }
         }
-        let first = desk
+        let first = fixture
             .run(&["--json", "parked", "show", QUEUE, "#1"])
             .await
             .exits(0);
         assert_eq!(first.json()["message_id"], "1");
-        desk.amqp.declare(QUEUE, QueueType::Classic).await;
-        let some = desk
+        fixture.amqp.declare(QUEUE, QueueType::Classic).await;
+        let some = fixture
             .run(&["--json", "parked", "replay", QUEUE, "--all", "--limit=3"])
             .await
             .exits(0);
@@ -465,9 +465,9 @@ async fn the_order_is_that_of_time() {
 #[tokio::test]
 async fn nobody_listening_stops_no_replay() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, MANY).await;
-        desk.amqp.declare(QUEUE, QueueType::Classic).await;
-        let mut child = desk
+        let fixture = set_up(&broker, MANY).await;
+        fixture.amqp.declare(QUEUE, QueueType::Classic).await;
+        let mut child = fixture
             .command(&["--json", "parked", "replay", QUEUE, "--all"])
             .spawn()
             .unwrap();
@@ -480,8 +480,8 @@ async fn nobody_listening_stops_no_replay() {
         assert_eq!(code(&mut child).await, Some(0));
         let told: Value = serde_json::from_str(&err).unwrap();
         assert_eq!(told["replayed"], MANY, "{err}");
-        desk.holds(QUEUE, u32::try_from(MANY).unwrap()).await;
-        desk.holds(PARKED, 0).await;
+        fixture.holds(QUEUE, u32::try_from(MANY).unwrap()).await;
+        fixture.holds(PARKED, 0).await;
     })
     .await;
 }
@@ -489,13 +489,13 @@ async fn nobody_listening_stops_no_replay() {
 #[tokio::test]
 async fn a_full_disk_stops_no_replay_and_is_told() {
     on_brokers(|broker| async move {
-        let desk = stage(&broker, 5).await;
-        desk.amqp.declare(QUEUE, QueueType::Classic).await;
+        let fixture = set_up(&broker, 5).await;
+        fixture.amqp.declare(QUEUE, QueueType::Classic).await;
         let full = std::fs::OpenOptions::new()
             .write(true)
             .open("/dev/full")
             .unwrap();
-        let mut command = desk.command(&["--json", "parked", "replay", QUEUE, "--all"]);
+        let mut command = fixture.command(&["--json", "parked", "replay", QUEUE, "--all"]);
         let child = command.stdout(full).spawn().unwrap();
         let done = timeout(PATIENCE, child.wait_with_output())
             .await
@@ -507,7 +507,7 @@ async fn a_full_disk_stops_no_replay_and_is_told() {
             err.contains("5 messages replayed") && err.contains("cannot write"),
             "{err}"
         );
-        desk.holds(QUEUE, 5).await;
+        fixture.holds(QUEUE, 5).await;
     })
     .await;
 }
@@ -515,11 +515,11 @@ async fn a_full_disk_stops_no_replay_and_is_told() {
 #[tokio::test]
 async fn a_parking_queue_that_may_lose_is_warned_of() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(1));
         arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(3_000_000));
-        desk.amqp
+        fixture.amqp
             .declare_with(PARKED, QueueType::Classic, arguments)
             .await;
         let warned = |done: crate::fixture::CommandOutput| {
@@ -531,25 +531,25 @@ async fn a_parking_queue_that_may_lose_is_warned_of() {
             );
         };
         warned(
-            desk.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+            fixture.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
                 .await
                 .exits(0),
         );
         warned(
-            desk.run(&["topology", QUEUE, "--retry=fixed(1h)"])
+            fixture.run(&["topology", QUEUE, "--retry=fixed(1h)"])
                 .await
                 .exits(0),
         );
-        warned(desk.run(&["parked", "ls", QUEUE]).await.exits(0));
-        desk.amqp.publish(QUEUE, "x").await;
+        warned(fixture.run(&["parked", "ls", QUEUE]).await.exits(0));
+        fixture.amqp.publish(QUEUE, "x").await;
         warned(
-            desk.consume(1, &["--retry=fixed(1h)"], "true")
+            fixture.consume(1, &["--retry=fixed(1h)"], "true")
                 .await
                 .exits(0),
         );
         // Ours is fine, of either type.
         for kind in ["quorum", "classic"] {
-            let other = TestVhost::with_queue(&broker).await;
+            let other = Fixture::with_queue(&broker).await;
             let kind = format!("--queue-type={kind}");
             for _ in 0..2 {
                 let done = other

@@ -6,11 +6,11 @@ use retryrmq_harness::{Broker, Policy, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::fixture::{TestVhost, CommandOutput, PATIENCE, finish};
+use crate::fixture::{Fixture, CommandOutput, PATIENCE, finish};
 
 /// A desk with the management API.
 pub(crate) struct ManagementFixture {
-    pub(crate) desk: TestVhost,
+    pub(crate) fixture: Fixture,
 }
 
 /// Whether deprecated features are in use is a matter of the whole broker, on which other tests are.
@@ -28,16 +28,16 @@ pub(crate) fn found<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Fo
 impl ManagementFixture {
     pub(crate) async fn of(broker: &Broker) -> Self {
         Self {
-            desk: TestVhost::of(broker).await,
+            fixture: Fixture::of(broker).await,
         }
     }
 
     pub(crate) fn broker(&self) -> &Broker {
-        self.desk.vhost.broker()
+        self.fixture.vhost.broker()
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.desk.command(arguments);
+        let mut command = self.fixture.command(arguments);
         command.env("RETRYRMQ_MANAGEMENT_URL", self.broker().management().url());
         command
     }
@@ -47,7 +47,7 @@ impl ManagementFixture {
     }
 
     async fn put(&self, what: &str, name: &str, body: Value) {
-        let path = format!("{what}/{}/{name}", self.desk.vhost.name());
+        let path = format!("{what}/{}/{name}", self.fixture.vhost.name());
         let put = self.broker().management().put(path, body).await;
         put.unwrap_or_else(|why| panic!("{what} {name}: {why}"));
     }
@@ -84,7 +84,7 @@ impl ManagementFixture {
     pub(crate) async fn policy(&self, name: &str, pattern: &str, priority: i64, definition: Value) {
         let mut policy = Policy::new(pattern, definition);
         policy.priority = priority;
-        self.desk.vhost.put_policy(name, &policy).await.unwrap();
+        self.fixture.vhost.put_policy(name, &policy).await.unwrap();
     }
 
     /// What the doctor finds, and whether its exit code agrees.

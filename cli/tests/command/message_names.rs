@@ -11,7 +11,7 @@ use retryrmq_harness::{
 };
 
 use crate::{
-    fixture::{TestVhost, PARKED, QUEUE},
+    fixture::{Fixture, PARKED, QUEUE},
     interrupted_walks::parked,
 };
 
@@ -21,7 +21,7 @@ async fn a_name_that_the_broker_cannot_say_is_refused_with_the_reason() {
     on_every_broker_where(
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
-            let desk = TestVhost::of(&broker).await;
+            let fixture = Fixture::of(&broker).await;
             let long = "ä".repeat(115);
             let commands: [&[&str]; 5] = [
                 &["topology", &long],
@@ -31,10 +31,10 @@ async fn a_name_that_the_broker_cannot_say_is_refused_with_the_reason() {
                 &["consume", &long, "--dlx", "--", "true"],
             ];
             for arguments in commands {
-                let done = desk.run(arguments).await.exits(2);
+                let done = fixture.run(arguments).await.exits(2);
                 assert!(done.err.contains("use a shorter name"), "{done:#?}");
             }
-            assert!(desk.vhost.queues().await.is_empty(), "nothing was made");
+            assert!(fixture.vhost.queues().await.is_empty(), "nothing was made");
         },
     )
     .await;
@@ -44,11 +44,11 @@ async fn a_name_that_the_broker_cannot_say_is_refused_with_the_reason() {
 #[tokio::test]
 async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         for queue in [PARKED, QUEUE] {
-            desk.amqp.declare(queue, QueueType::Quorum).await;
+            fixture.amqp.declare(queue, QueueType::Quorum).await;
         }
-        let channel = desk.amqp.channel();
+        let channel = fixture.amqp.channel();
         let options = ExchangeDeclareOptions {
             durable: true,
             ..ExchangeDeclareOptions::default()
@@ -73,13 +73,13 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
             .await
             .unwrap();
         let properties = BasicProperties::default();
-        desk.amqp
+        fixture.amqp
             .publish_to("parking", "eu.orders", "x", properties)
             .await;
         let mut marks = Vec::new();
         for _ in 0..4 {
-            desk.holds(PARKED, 1).await;
-            let listed = desk.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+            fixture.holds(PARKED, 1).await;
+            let listed = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
             let line = &listed.lines()[0];
             assert_eq!(
                 (line["exchange"].as_str(), line["routing_key"].as_str()),
@@ -89,11 +89,11 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
         }
         marks.dedup();
         assert_eq!(marks.len(), 1, "{marks:?}");
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
         let name = format!("#1={}", marks[0]);
-        desk.run(&["parked", "replay", QUEUE, &name]).await.exits(0);
-        desk.holds(QUEUE, 1).await;
-        let copy = desk.amqp.take(QUEUE).await.unwrap();
+        fixture.run(&["parked", "replay", QUEUE, &name]).await.exits(0);
+        fixture.holds(QUEUE, 1).await;
+        let copy = fixture.amqp.take(QUEUE).await.unwrap();
         assert_eq!(copy.header_text("x-retry-exchange").unwrap(), "parking");
         assert_eq!(
             copy.header_text("x-retry-routing-key").unwrap(),
@@ -106,35 +106,35 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
 #[tokio::test]
 async fn an_id_that_looks_like_a_place_can_be_named() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
+        let fixture = Fixture::of(&broker).await;
         for queue in [PARKED, "target"] {
-            desk.amqp.declare(queue, QueueType::Quorum).await;
+            fixture.amqp.declare(queue, QueueType::Quorum).await;
         }
         for (at, name) in ["#0", "#1", "third"].into_iter().enumerate() {
             let properties = parked(name, 1_700_000_000 + at as u64, "no");
-            desk.amqp.publish_with(PARKED, name, properties).await;
+            fixture.amqp.publish_with(PARKED, name, properties).await;
         }
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
         let replay = |name| ["parked", "replay", QUEUE, name, "--to=target"];
-        let done = desk.run(&replay("#1")).await.exits(2);
+        let done = fixture.run(&replay("#1")).await.exits(2);
         assert!(
             done.err.contains("id:#1") && done.err.contains("nothing was replayed"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 3).await;
-        desk.run(&replay("id:#1")).await.exits(0);
-        desk.holds(PARKED, 2).await;
-        assert_eq!(desk.amqp.take("target").await.unwrap().id(), Some("#1"));
-        let done = desk.run(&["parked", "drop", QUEUE, "#0", "--yes"]).await;
+        fixture.holds(PARKED, 3).await;
+        fixture.run(&replay("id:#1")).await.exits(0);
+        fixture.holds(PARKED, 2).await;
+        assert_eq!(fixture.amqp.take("target").await.unwrap().id(), Some("#1"));
+        let done = fixture.run(&["parked", "drop", QUEUE, "#0", "--yes"]).await;
         assert!(done.exits(2).err.contains("id:#0"));
-        desk.run(&["parked", "drop", QUEUE, "id:#0", "--yes"])
+        fixture.run(&["parked", "drop", QUEUE, "id:#0", "--yes"])
             .await
             .exits(0);
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 1).await;
         // Nobody's id by now: a place.
-        desk.run(&replay("#1")).await.exits(0);
-        desk.holds(PARKED, 0).await;
-        assert_eq!(desk.amqp.take("target").await.unwrap().id(), Some("third"));
+        fixture.run(&replay("#1")).await.exits(0);
+        fixture.holds(PARKED, 0).await;
+        assert_eq!(fixture.amqp.take("target").await.unwrap().id(), Some("third"));
     })
     .await;
 }
@@ -143,25 +143,25 @@ async fn an_id_that_looks_like_a_place_can_be_named() {
 async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
     const MESSAGES: u32 = 2_100;
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Classic).await;
+        let fixture = Fixture::of(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Classic).await;
         let messages = (0..MESSAGES).map(|number| {
             let properties = parked(&number.to_string(), 1_700_000_000, "no");
             (PARKED, "body", properties)
         });
-        desk.amqp.publish_all("", messages).await;
-        desk.holds(PARKED, MESSAGES).await;
+        fixture.amqp.publish_all("", messages).await;
+        fixture.holds(PARKED, MESSAGES).await;
         let drop = |dry| ["parked", "drop", QUEUE, "--all", "--limit=2", dry];
         for dry in ["--yes", "--dry-run"] {
-            let done = desk.run(&drop(dry)).await.exits(2);
+            let done = fixture.run(&drop(dry)).await.exits(2);
             assert!(
                 done.err.contains("nothing was dropped") && done.err.contains("--limit"),
                 "{done:#?}"
             );
-            desk.holds(PARKED, MESSAGES).await;
+            fixture.holds(PARKED, MESSAGES).await;
         }
         // What is replayed is not gone, so it is only said.
-        desk.amqp.declare("target", QueueType::Classic).await;
+        fixture.amqp.declare("target", QueueType::Classic).await;
         let replay = [
             "parked",
             "replay",
@@ -170,19 +170,19 @@ async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
             "--limit=2",
             "--to=target",
         ];
-        let done = desk.run(&replay).await.exits(0);
+        let done = fixture.run(&replay).await.exits(0);
         assert!(done.err.contains("the first of the queue"), "{done:#?}");
-        desk.holds("target", 2).await;
+        fixture.holds("target", 2).await;
         for _ in 0..MESSAGES - 2 - 2_000 {
-            desk.amqp.take(PARKED).await.unwrap();
+            fixture.amqp.take(PARKED).await.unwrap();
         }
-        desk.holds(PARKED, 2_000).await;
-        let done = desk.run(&replay).await.exits(0);
+        fixture.holds(PARKED, 2_000).await;
+        let done = fixture.run(&replay).await.exits(0);
         assert!(!done.err.contains("the first of the queue"), "{done:#?}");
-        desk.holds("target", 4).await;
-        desk.holds(PARKED, 1_998).await;
-        desk.run(&drop("--yes")).await.exits(0);
-        desk.holds(PARKED, 1_996).await;
+        fixture.holds("target", 4).await;
+        fixture.holds(PARKED, 1_998).await;
+        fixture.run(&drop("--yes")).await.exits(0);
+        fixture.holds(PARKED, 1_996).await;
     })
     .await;
 }
@@ -190,8 +190,8 @@ async fn a_limit_drops_nothing_where_nobody_can_tell_the_oldest() {
 #[tokio::test]
 async fn a_fingerprint_that_several_kinds_begin_with_drops_none() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::of(&broker).await;
-        desk.amqp.declare(PARKED, QueueType::Quorum).await;
+        let fixture = Fixture::of(&broker).await;
+        fixture.amqp.declare(PARKED, QueueType::Quorum).await;
         for (at, kind) in ["3f2a000000000001", "3f2a000000000002", "3f2a000000000002"]
             .into_iter()
             .enumerate()
@@ -203,21 +203,21 @@ async fn a_fingerprint_that_several_kinds_begin_with_drops_none() {
                 AMQPValue::LongString(kind.into()),
             );
             let properties = properties.with_headers(headers);
-            desk.amqp.publish_with(PARKED, kind, properties).await;
+            fixture.amqp.publish_with(PARKED, kind, properties).await;
         }
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
         let drop = |hex| ["parked", "drop", QUEUE, "--fingerprint", hex, "--yes"];
-        let done = desk.run(&drop("3f2a")).await.exits(2);
+        let done = fixture.run(&drop("3f2a")).await.exits(2);
         assert!(
             done.err.contains("nothing was dropped") && done.err.contains("3f2a000000000002"),
             "{done:#?}"
         );
-        desk.holds(PARKED, 3).await;
-        desk.run(&drop("3f2a000000000002")).await.exits(0);
-        desk.holds(PARKED, 1).await;
+        fixture.holds(PARKED, 3).await;
+        fixture.run(&drop("3f2a000000000002")).await.exits(0);
+        fixture.holds(PARKED, 1).await;
         // One kind alone begins so by now.
-        desk.run(&drop("3f2a")).await.exits(0);
-        desk.holds(PARKED, 0).await;
+        fixture.run(&drop("3f2a")).await.exits(0);
+        fixture.holds(PARKED, 0).await;
     })
     .await;
 }

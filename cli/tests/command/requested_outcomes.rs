@@ -3,13 +3,13 @@
 use retryrmq_harness::on_brokers;
 use serde_json::json;
 
-use crate::fixture::{TestVhost, CommandOutput, PARKED, QUEUE};
+use crate::fixture::{Fixture, CommandOutput, PARKED, QUEUE};
 
 /// A message whose body is a shell script: the command runs it.
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
 
-async fn send(desk: &TestVhost, id: &str, body: &str) {
-    desk.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
+async fn send(fixture: &Fixture, id: &str, body: &str) {
+    fixture.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
         .await
         .exits(0);
 }
@@ -26,10 +26,10 @@ fn of(done: &CommandOutput, event: &str, id: &str) -> serde_json::Value {
 #[tokio::test]
 async fn a_body_that_is_repeated_on_standard_error_delays_its_message_for_a_day_at_most() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let repeat = "echo \"bad order: $(cat)\" >&2; exit 1";
-        send(&desk, "a", "x\nretry-after: 365d").await;
-        let done = desk
+        send(&fixture, "a", "x\nretry-after: 365d").await;
+        let done = fixture
             .consume(1, &["--retry=fixed(2h)"], repeat)
             .await
             .exits(0);
@@ -38,10 +38,10 @@ async fn a_body_that_is_repeated_on_standard_error_delays_its_message_for_a_day_
             done.err.contains("--max-retry-after"),
             "it is told: {done:#?}"
         );
-        send(&desk, "b", "x\nretry-after: 365d").await;
-        send(&desk, "c", "x\nretry-after: 9m").await;
+        send(&fixture, "b", "x\nretry-after: 365d").await;
+        send(&fixture, "c", "x\nretry-after: 9m").await;
         let options = ["--retry=fixed(2h)", "--max-retry-after=10m"];
-        let done = desk.consume(2, &options, repeat).await.exits(0);
+        let done = fixture.consume(2, &options, repeat).await.exits(0);
         assert_eq!(of(&done, "retried", "b")["delay_ms"], json!(600_000));
         assert_eq!(of(&done, "retried", "c")["delay_ms"], json!(540_000));
     })
@@ -51,7 +51,7 @@ async fn a_body_that_is_repeated_on_standard_error_delays_its_message_for_a_day_
 #[tokio::test]
 async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         let scripts = [
             ("after", "echo 'retry-after: 1h' >&$RETRYRMQ_OUTCOME_FD; echo busy >&2; echo 'retry-after: 3h' >&2; exit 1"),
             ("defer", "echo 'defer: 1h' >&$RETRYRMQ_OUTCOME_FD; echo 'retry-after: 3h' >&2; exit 1"),
@@ -71,9 +71,9 @@ async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
             ("held", "echo 'retry-after: 1h' >&$RETRYRMQ_OUTCOME_FD; (while :; do echo noise; sleep 0.1; done) >&$RETRYRMQ_OUTCOME_FD & exit 1"),
         ];
         for (id, script) in scripts {
-            send(&desk, id, script).await;
+            send(&fixture, id, script).await;
         }
-        let done = desk.consume(scripts.len(), &["--retry=fixed(2h)", "--concurrency=4"], RUN_BODY).await.exits(0);
+        let done = fixture.consume(scripts.len(), &["--retry=fixed(2h)", "--concurrency=4"], RUN_BODY).await.exits(0);
         for (id, error, delay) in [
             ("after", "retry-after: 3h", 3_600_000),
             ("forgot", "busy", 3_600_000),
@@ -94,8 +94,8 @@ async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
         }
         of(&done, "handled", "ok");
         assert!(done.err.contains("write it like") && done.err.contains("requeue"), "two remarks: {done:#?}");
-        desk.holds(PARKED, 4).await;
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(PARKED, 4).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -103,21 +103,21 @@ async fn a_descriptor_of_its_own_decides_whatever_standard_error_says() {
 #[tokio::test]
 async fn a_long_line_on_the_descriptor_is_what_its_first_word_says() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         // As long as a pipe hands out at once, and with the word wherever the end of what is kept may begin.
         for length in [8_191, 8_192, 8_193] {
             let wish = format!("{:<length$}", "defer: 23h");
             send(
-                &desk,
+                &fixture,
                 &length.to_string(),
                 &format!("{}{wish}", "x".repeat(100)),
             )
             .await;
         }
         let script = "printf 'park: bad order: %s\\n' \"$(cat)\" >&3";
-        let done = desk.consume(3, &[], script).await.exits(0);
+        let done = fixture.consume(3, &[], script).await.exits(0);
         assert_eq!(done.events("parked").len(), 3, "{done:#?}");
-        desk.holds(PARKED, 3).await;
+        fixture.holds(PARKED, 3).await;
     })
     .await;
 }
@@ -125,14 +125,14 @@ async fn a_long_line_on_the_descriptor_is_what_its_first_word_says() {
 #[tokio::test]
 async fn a_descriptor_belongs_to_one_run_alone() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         // All at once, so that one that inherited another's would show.
         let script = "echo pipes $(readlink /proc/$$/fd/3) all $(readlink /proc/$$/fd/*); \
             echo \"retry-after: $(cat)\" >&3; echo mine >&2; exit 1";
         for n in 1..=20 {
-            send(&desk, &n.to_string(), &format!("{n}h")).await;
+            send(&fixture, &n.to_string(), &format!("{n}h")).await;
         }
-        let done = desk
+        let done = fixture
             .consume(20, &["--concurrency=20"], script)
             .await
             .exits(0);

@@ -3,15 +3,15 @@
 use retryrmq_harness::on_brokers;
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use crate::fixture::{TestVhost, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, PATIENCE, QUEUE};
 
 #[tokio::test]
 async fn whoever_stops_reading_holds_no_message_up() {
     on_brokers(|broker| async move {
         const COUNT: u32 = 90;
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..2 * COUNT {
-            desk.amqp.publish(QUEUE, "").await;
+            fixture.amqp.publish(QUEUE, "").await;
         }
         // Each failure is a line with a kilobyte, together more than fits into a pipe: as JSON on standard output, and for
         // people on standard error.
@@ -21,10 +21,10 @@ async fn whoever_stops_reading_holds_no_message_up() {
             &["--retry=fixed(1h)", &count, "--json"][..],
             &["--retry=fixed(1h)", &count],
         ] {
-            let running = desk.start(options, script);
+            let running = fixture.start(options, script);
             assert_eq!(running.end().await.code(), Some(0));
         }
-        desk.holds("orders.retry.3600000", 2 * COUNT).await;
+        fixture.holds("orders.retry.3600000", 2 * COUNT).await;
     })
     .await;
 }
@@ -32,14 +32,14 @@ async fn whoever_stops_reading_holds_no_message_up() {
 #[tokio::test]
 async fn what_a_command_writes_to_nobody_holds_only_itself_up() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..40 {
-            desk.amqp.publish(QUEUE, "").await;
+            fixture.amqp.publish(QUEUE, "").await;
         }
         let script = "head -c 100000 /dev/zero | tr '\\0' '\\n' >&2";
-        let running = desk.start(&["--count=40"], script);
+        let running = fixture.start(&["--count=40"], script);
         assert_eq!(running.end().await.code(), Some(0));
-        desk.holds(QUEUE, 0).await;
+        fixture.holds(QUEUE, 0).await;
     })
     .await;
 }
@@ -47,13 +47,13 @@ async fn what_a_command_writes_to_nobody_holds_only_itself_up() {
 #[tokio::test]
 async fn when_the_reader_leaves_it_ends_in_good_order() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        let mut running = desk.start(&["--json", "--retry=fixed(1h)"], "exit 1");
+        let fixture = Fixture::with_queue(&broker).await;
+        let mut running = fixture.start(&["--json", "--retry=fixed(1h)"], "exit 1");
         assert!(running.line().await.contains("consuming"));
         let ended = running.end_unread();
-        desk.amqp.publish(QUEUE, "").await;
+        fixture.amqp.publish(QUEUE, "").await;
         assert_eq!(ended.await.code(), Some(0));
-        desk.holds("orders.retry.3600000", 1).await;
+        fixture.holds("orders.retry.3600000", 1).await;
     })
     .await;
 }
@@ -62,9 +62,9 @@ async fn when_the_reader_leaves_it_ends_in_good_order() {
 async fn how_many_lines_nobody_read_is_told_to_who_reads_the_other_output() {
     on_brokers(|broker| async move {
         const COUNT: u32 = 90;
-        let desk = TestVhost::with_queue(&broker).await;
+        let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..COUNT {
-            desk.amqp.publish(QUEUE, "").await;
+            fixture.amqp.publish(QUEUE, "").await;
         }
         let script = "printf '%01000d' 0 >&2; exit 1";
         let count = format!("--count={COUNT}");
@@ -76,7 +76,7 @@ async fn how_many_lines_nobody_read_is_told_to_who_reads_the_other_output() {
             "--retry=fixed(1h)",
             &count,
         ];
-        let mut command = desk.command(&[&consume[..], &["--", "sh", "-c", script]].concat());
+        let mut command = fixture.command(&[&consume[..], &["--", "sh", "-c", script]].concat());
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
         let mut reader = child.stderr.take().unwrap();

@@ -6,7 +6,7 @@ use lapin::BasicProperties;
 use retryrmq_harness::{QueueType, Version, eventually, on_brokers, on_every_broker};
 use serde_json::Value;
 
-use crate::fixture::{TestVhost, CommandOutput, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE};
 
 const POLICY: &str = "--retry=fixed(10m)";
 const WAITING_QUEUE: &str = "orders.retry.600000";
@@ -15,9 +15,9 @@ fn id(id: &str) -> BasicProperties {
     BasicProperties::default().with_message_id(id.into())
 }
 
-async fn waiting(desk: &TestVhost, arguments: &[&str]) -> CommandOutput {
+async fn waiting(fixture: &Fixture, arguments: &[&str]) -> CommandOutput {
     let all = [&["waiting", arguments[0], QUEUE, POLICY], &arguments[1..]].concat();
-    desk.run(&all).await
+    fixture.run(&all).await
 }
 
 fn waiting_queue(listed: &Value) -> &Value {
@@ -31,15 +31,15 @@ fn waiting_queue(listed: &Value) -> &Value {
 #[tokio::test]
 async fn what_waits_is_looked_at_brought_back_and_taken_out() {
     on_every_broker(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        waiting(&desk, &["ls"]).await.exits(3);
+        let fixture = Fixture::with_queue(&broker).await;
+        waiting(&fixture, &["ls"]).await.exits(3);
         for name in ["a", "b", "c"] {
-            desk.amqp.publish_with(QUEUE, "chair", id(name)).await;
+            fixture.amqp.publish_with(QUEUE, "chair", id(name)).await;
         }
-        desk.consume(3, &[POLICY, "--concurrency=1"], "echo no chair >&2; exit 1")
+        fixture.consume(3, &[POLICY, "--concurrency=1"], "echo no chair >&2; exit 1")
             .await
             .exits(0);
-        let counted = waiting(&desk, &["ls", "--json"]).await.exits(0).json();
+        let counted = waiting(&fixture, &["ls", "--json"]).await.exits(0).json();
         assert_eq!(
             (&counted["waiting"], &waiting_queue(&counted)["waiting"]),
             (&3.into(), &3.into())
@@ -50,7 +50,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             "nothing was looked at"
         );
 
-        let looked = waiting(&desk, &["ls", "--look", "--json"])
+        let looked = waiting(&fixture, &["ls", "--look", "--json"])
             .await
             .exits(0)
             .json();
@@ -68,8 +68,8 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
                 "{message}"
             );
         }
-        desk.holds(WAITING_QUEUE, 3).await;
-        let table = waiting(&desk, &["ls"]).await.exits(0).out;
+        fixture.holds(WAITING_QUEUE, 3).await;
+        let table = waiting(&fixture, &["ls"]).await.exits(0).out;
         assert!(
             table.contains("within 10m") && table.contains(WAITING_QUEUE),
             "{table}"
@@ -78,7 +78,7 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             table.lines().all(|line| line.chars().count() <= 80),
             "{table}"
         );
-        let shown = waiting(&desk, &["show", "b", "--json"])
+        let shown = waiting(&fixture, &["show", "b", "--json"])
             .await
             .exits(0)
             .json();
@@ -87,36 +87,36 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             (&"chair".into(), &WAITING_QUEUE.into())
         );
         assert_eq!(shown["history"][0]["attempt"], 1);
-        desk.holds(WAITING_QUEUE, 3).await;
+        fixture.holds(WAITING_QUEUE, 3).await;
 
         // Where a look counts as a crash, nobody looks a third time.
         let counts = (Version::V4_0..Version::V4_3).contains(&broker.version());
-        let sought = waiting(&desk, &["show", "nobody"]).await;
+        let sought = waiting(&fixture, &["show", "nobody"]).await;
         let sought = sought.exits(if counts { 1 } else { 3 });
         assert_eq!(
             sought.err.contains("was looked at 2 times"),
             counts,
             "{sought:#?}"
         );
-        waiting(&desk, &["flush", "--id=nobody", "--yes"])
+        waiting(&fixture, &["flush", "--id=nobody", "--yes"])
             .await
             .exits(3);
-        waiting(&desk, &["flush", "--yes"]).await.exits(2);
-        let unasked = waiting(&desk, &["flush", "--all"]).await.exits(2);
+        waiting(&fixture, &["flush", "--yes"]).await.exits(2);
+        let unasked = waiting(&fixture, &["flush", "--all"]).await.exits(2);
         assert!(unasked.err.contains("--yes"), "{unasked:#?}");
-        desk.holds(WAITING_QUEUE, 3).await;
+        fixture.holds(WAITING_QUEUE, 3).await;
 
         let mark = format!("--id=#{}", seen[1]["mark"].as_str().unwrap());
-        let flushed = waiting(&desk, &["flush", &mark, "--yes", "--json"])
+        let flushed = waiting(&fixture, &["flush", &mark, "--yes", "--json"])
             .await
             .exits(0);
         assert_eq!(
             (&flushed.json()["id"], &flushed.json()["outcome"]),
             (&"b".into(), &"flushed".into())
         );
-        desk.holds(WAITING_QUEUE, 2).await;
-        desk.holds(QUEUE, 1).await;
-        let acked = desk
+        fixture.holds(WAITING_QUEUE, 2).await;
+        fixture.holds(QUEUE, 1).await;
+        let acked = fixture
             .consume(1, &[POLICY], r#"test "$RETRYRMQ_ATTEMPT" = 2"#)
             .await
             .exits(0);
@@ -126,11 +126,11 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             "its count came along: {acked:#?}"
         );
 
-        waiting(&desk, &["cancel", "--id=a", "--yes"])
+        waiting(&fixture, &["cancel", "--id=a", "--yes"])
             .await
             .exits(0);
-        desk.holds(WAITING_QUEUE, 1).await;
-        let parked = desk
+        fixture.holds(WAITING_QUEUE, 1).await;
+        let parked = fixture
             .run(&["--json", "parked", "show", QUEUE, "a"])
             .await
             .exits(0)
@@ -140,12 +140,12 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             parked["error"].as_str().unwrap().contains("no chair"),
             "{parked}"
         );
-        waiting(&desk, &["flush", "--waits=10m", "--yes"])
+        waiting(&fixture, &["flush", "--waits=10m", "--yes"])
             .await
             .exits(0);
-        desk.holds(QUEUE, 1).await;
-        desk.holds(WAITING_QUEUE, 0).await;
-        let nothing = waiting(&desk, &["ls"]).await.exits(0);
+        fixture.holds(QUEUE, 1).await;
+        fixture.holds(WAITING_QUEUE, 0).await;
+        let nothing = waiting(&fixture, &["ls"]).await.exits(0);
         assert!(nothing.err.contains("nothing waits"), "{nothing:#?}");
     })
     .await;
@@ -154,18 +154,18 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
 #[tokio::test]
 async fn killed_while_it_brings_back_nothing_is_lost() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.run(&["topology", QUEUE, POLICY, "--apply"])
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
         let all: BTreeSet<String> = (0..200).map(|number| number.to_string()).collect();
         let messages = all.iter().map(|number| (WAITING_QUEUE, "x", id(number)));
-        desk.amqp.publish_all("", messages).await;
+        fixture.amqp.publish_all("", messages).await;
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all", "--yes"];
         // Copies are confirmed, and the originals held, while the queue may be young.
-        let mut child = desk.command(&flush).spawn().unwrap();
+        let mut child = fixture.command(&flush).spawn().unwrap();
         eventually(PATIENCE, "something is back", || async {
-            desk.amqp
+            fixture.amqp
                 .depth(QUEUE)
                 .await
                 .is_some_and(|depth| depth > 0)
@@ -175,13 +175,13 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         child.start_kill().unwrap();
         child.wait().await.unwrap();
         eventually(PATIENCE, "all that waits is in the queue again", || async {
-            let (back, left) = (desk.amqp.depth(QUEUE).await, desk.amqp.depth(WAITING_QUEUE).await);
+            let (back, left) = (fixture.amqp.depth(QUEUE).await, fixture.amqp.depth(WAITING_QUEUE).await);
             (back.unwrap_or(0) + left.unwrap_or(0) >= 200).then_some(())
         })
         .await;
-        desk.run(&flush).await.exits(0);
-        desk.holds(WAITING_QUEUE, 0).await;
-        let came = desk.amqp.drain(QUEUE).await;
+        fixture.run(&flush).await.exits(0);
+        fixture.holds(WAITING_QUEUE, 0).await;
+        let came = fixture.amqp.drain(QUEUE).await;
         let ids: BTreeSet<String> = came
             .iter()
             .filter_map(|message| message.id().map(ToOwned::to_owned))
@@ -199,19 +199,19 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
 #[tokio::test]
 async fn without_its_queue_nothing_is_moved() {
     on_brokers(|broker| async move {
-        let desk = TestVhost::with_queue(&broker).await;
-        desk.run(&["topology", QUEUE, POLICY, "--apply"])
+        let fixture = Fixture::with_queue(&broker).await;
+        fixture.run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
-        desk.amqp.publish_with(WAITING_QUEUE, "x", id("a")).await;
-        desk.amqp.delete(QUEUE).await;
-        let refused = waiting(&desk, &["flush", "--all", "--yes"]).await.exits(3);
+        fixture.amqp.publish_with(WAITING_QUEUE, "x", id("a")).await;
+        fixture.amqp.delete(QUEUE).await;
+        let refused = waiting(&fixture, &["flush", "--all", "--yes"]).await.exits(3);
         assert!(refused.err.contains(QUEUE), "{refused:#?}");
-        desk.holds(WAITING_QUEUE, 1).await;
-        desk.amqp.declare(QUEUE, QueueType::Classic).await;
-        waiting(&desk, &["flush", "--all", "--yes"]).await.exits(0);
-        desk.holds(QUEUE, 1).await;
-        assert_eq!(desk.amqp.depth(PARKED).await, Some(0));
+        fixture.holds(WAITING_QUEUE, 1).await;
+        fixture.amqp.declare(QUEUE, QueueType::Classic).await;
+        waiting(&fixture, &["flush", "--all", "--yes"]).await.exits(0);
+        fixture.holds(QUEUE, 1).await;
+        assert_eq!(fixture.amqp.depth(PARKED).await, Some(0));
     })
     .await;
 }

@@ -70,9 +70,9 @@ async fn until_marked(amqp: &Amqp, name: &str) {
     .await;
 }
 
-async fn parking(client: &Client, diary: &Observations) -> RunningConsumer {
+async fn parking(client: &Client, observations: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1m)"));
-    start(consumer, diary, |_: &Message| Err(park("never").into())).await
+    start(consumer, observations, |_: &Message| Err(park("never").into())).await
 }
 
 #[tokio::test]
@@ -80,8 +80,8 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
     on_every_broker(|broker| async move {
         let vhost = broker.vhost().await;
         let (amqp, client) = (vhost.connect().await, connect(&vhost).await);
-        let diary = Observations::default();
-        let running = parking(&client, &diary).await;
+        let observations = Observations::default();
+        let running = parking(&client, &observations).await;
         for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
@@ -91,7 +91,7 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
         );
         running.close().await;
         // The marker is believed: it is still there after a start, and the original goes.
-        let running = parking(&client, &diary).await;
+        let running = parking(&client, &observations).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         stats(&running, "the original is acknowledged", |stats| {
@@ -104,7 +104,7 @@ async fn queues_are_marked_when_they_are_old_and_another_of_the_name_is_not() {
             amqp.delete(queue).await;
             assert!(!exists(&amqp, queue).await, "it goes with {queue}");
         }
-        let running = parking(&client, &diary).await;
+        let running = parking(&client, &observations).await;
         for queue in [WAITING_QUEUE, PARKED] {
             until_marked(&amqp, queue).await;
         }
@@ -124,8 +124,8 @@ async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
             let path = format!("queues/{}/{CLOCK}", vhost.name());
             broker.management().get(path).await.ok()
         };
-        let diary = Observations::default();
-        let running = parking(&client, &diary).await;
+        let observations = Observations::default();
+        let running = parking(&client, &observations).await;
         let found = eventually(PATIENCE, "the clock runs", clock).await;
         assert_eq!(found["arguments"]["x-expires"], 2_000);
         assert_eq!(found["durable"], true);
@@ -138,7 +138,7 @@ async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
         .await;
         // A consumer that starts then need not wait.
         let client = connect(&vhost).await;
-        let running = parking(&client, &diary).await;
+        let running = parking(&client, &observations).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
         assert_eq!(parked(&amqp).await.id(), Some("a"));
         running.close().await;
@@ -212,8 +212,8 @@ async fn without_the_permission_for_markers_everything_works_as_before() {
 /// Two consumers one after the other park a message each, and neither loses its connection.
 async fn works_as_before(amqp: &Amqp, client: &Client) {
     for message in ["a", "b"] {
-        let diary = Observations::default();
-        let running = parking(client, &diary).await;
+        let observations = Observations::default();
+        let running = parking(client, &observations).await;
         let before = running.stats().parked; // of all consumers of the queue
         amqp.publish_with(QUEUE, message, id(message)).await;
         // Acknowledged when the parking queue was old, after which its consumer tries to mark it.
@@ -232,9 +232,9 @@ async fn works_as_before(amqp: &Amqp, client: &Client) {
         running.close().await;
         let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
         assert!(
-            !diary.events().iter().any(lost),
+            !observations.events().iter().any(lost),
             "{:?}",
-            diary.event_names()
+            observations.event_names()
         );
     }
 }

@@ -171,8 +171,8 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
             .await;
         node.raise_memory_alarm().await;
-        let diary = Observations::default();
-        let running = start(consumer, &diary, |message| {
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |message| {
             match (message.message_id(), message.attempt()) {
                 (Some("bad"), 1) => Err("no".into()),
                 _ => Ok(()),
@@ -184,12 +184,12 @@ async fn a_copy_that_an_alarm_holds_up_keeps_no_place_from_the_others() {
         })
         .await;
         assert_eq!(
-            diary.of("bad").len(),
+            observations.of("bad").len(),
             1,
             "its copy waits for the end of the alarm"
         );
         node.set_memory_watermark(0.4).await;
-        diary.until("bad", 2).await;
+        observations.until("bad", 2).await;
         running.close().await;
     })
     .await;
@@ -248,8 +248,8 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
     const GIVEN_UP: usize = 60;
     on_brokers_where(Broker::is_controllable, |broker| async move {
         let node = broker.own_node(&[]).await;
-        let (wires, port) = (CutProxies::default(), free_port().await);
-        let _door = wires.lead(port, host_and_port(&node)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let _door = proxies.lead(port, host_and_port(&node)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let (client, amqp) = (Client::connect(&url).await.unwrap(), node.connect().await);
         amqp.declare(QUEUE, QueueType::Classic).await;
@@ -262,7 +262,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
         for given_up in join_all(wave).await {
             given_up.expect_err("nothing is confirmed meanwhile");
         }
-        wires.cut(PUBLISHING);
+        proxies.cut(PUBLISHING);
         eventually(PATIENCE, "the client publishes on another one", || async {
             (client.reconnects() == 1 && client.health().is_ok()).then_some(())
         })
@@ -342,13 +342,13 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         for name in ["0", "1"] {
             amqp.publish_with(&queue, "x", id(name)).await;
         }
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client.consumer(&queue).dlx(true);
         let consumer = consumer.retry(policy("fixed(1s, retries=5)"));
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         node.raise_memory_alarm().await;
         let over = Instant::now() + LONG;
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
@@ -356,8 +356,8 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         sleep_until(over).await;
         println!(
             "{broker}: {} runs, {:?}",
-            diary.all().len(),
-            diary.event_names()
+            observations.all().len(),
+            observations.event_names()
         );
         let is_said = log_capture::lines()
             .iter()
@@ -368,14 +368,14 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         for name in ["0", "1"] {
             eventually(PATIENCE, "it succeeds", || async {
                 let again = |attempt: &Attempt| attempt.message.attempt() == 2;
-                diary.of(name).iter().any(again).then_some(())
+                observations.of(name).iter().any(again).then_some(())
             })
             .await;
         }
         let done = stats(&running, "all is done", |stats| stats.outstanding == 0).await;
         // What was on its way when the alarm came is there as well.
         assert!((2..=8).contains(&done.acked), "{broker}: {done:?}");
-        assert!(!diary.event_names().contains(&"parked"), "{broker}");
+        assert!(!observations.event_names().contains(&"parked"), "{broker}");
         running.close().await;
         client.close().await;
     })

@@ -36,7 +36,7 @@ const LIMITS: [Limit; 6] = [
 ];
 
 /// A parking queue with this limit, and these messages in it.
-async fn stage(broker: &Broker, limit: Limit, names: &[String]) -> (Vhost, Client, Amqp) {
+async fn set_up(broker: &Broker, limit: Limit, names: &[String]) -> (Vhost, Client, Amqp) {
     let vhost = broker.vhost().await;
     let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
     match limit {
@@ -71,7 +71,7 @@ async fn no_delivery_limit_is_spent_by_looking() {
     on_brokers(|broker| async move {
         for limit in LIMITS {
             let names = names(3);
-            let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
+            let (_vhost, client, amqp) = set_up(&broker, limit, &names).await;
             for look in 0..24 {
                 let seen = ids(&records(&client).await);
                 assert_eq!(seen, names, "{limit:?}, look {look}");
@@ -88,7 +88,7 @@ async fn a_walk_that_dies_again_and_again_costs_no_message() {
     on_brokers(|broker| async move {
         for limit in LIMITS {
             let names = names(3);
-            let (_vhost, client, amqp) = stage(&broker, limit, &names).await;
+            let (_vhost, client, amqp) = set_up(&broker, limit, &names).await;
             for kill in 0..23 {
                 let mut walk = client.parked(QUEUE).browse().await.unwrap();
                 let mut seen = Vec::new();
@@ -110,7 +110,7 @@ async fn a_walk_whose_caller_is_impatient_shows_and_keeps_everything() {
     const MESSAGES: usize = 200;
     on_brokers(|broker| async move {
         let names = names(MESSAGES);
-        let (vhost, client, amqp) = stage(&broker, Limit::Default, &names).await;
+        let (vhost, client, amqp) = set_up(&broker, Limit::Default, &names).await;
         // What was looked at before is renewed, where looks are counted.
         assert_eq!(ids(&records(&client).await), names);
         ready(&amqp, MESSAGES.try_into().unwrap()).await;
@@ -149,7 +149,7 @@ async fn a_walk_whose_caller_is_impatient_shows_and_keeps_everything() {
 async fn what_a_walk_through_a_large_queue_renews_is_there_once() {
     const MESSAGES: usize = 2_300;
     on_brokers(|broker| async move {
-        let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(MESSAGES)).await;
+        let (_vhost, client, amqp) = set_up(&broker, Limit::Default, &names(MESSAGES)).await;
         for _ in 0..4 {
             let mut walk = client.parked(QUEUE).browse().await.unwrap();
             for _ in 0..700 {
@@ -172,7 +172,7 @@ async fn a_large_queue_that_walks_die_in_loses_nothing() {
         |broker| broker.version() >= Version::V4_0,
         |broker| async move {
             let mut names = names(MESSAGES);
-            let (_vhost, client, amqp) = stage(&broker, Limit::Policy(3), &names).await;
+            let (_vhost, client, amqp) = set_up(&broker, Limit::Policy(3), &names).await;
             for kill in 0..7 {
                 let mut walk = client.parked(QUEUE).browse().await.unwrap();
                 let mut seen = 0;
@@ -209,7 +209,7 @@ async fn a_look_at_very_much_puts_it_back_on_the_way() {
     const MESSAGES: usize = 2_050;
     const SIZE: usize = 40 * 1024;
     on_brokers(|broker| async move {
-        let (_vhost, client, amqp) = stage(&broker, Limit::Argument(1_000_000), &[]).await;
+        let (_vhost, client, amqp) = set_up(&broker, Limit::Argument(1_000_000), &[]).await;
         let names = names(MESSAGES);
         let messages = names
             .iter()
@@ -288,7 +288,7 @@ async fn a_forged_count_moves_nothing_in_a_classic_queue() {
 async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
     on_brokers(|broker| async move {
         let names = names(2);
-        let (_vhost, client, amqp) = stage(&broker, Limit::Policy(50), &names).await;
+        let (_vhost, client, amqp) = set_up(&broker, Limit::Policy(50), &names).await;
         let filler = text(&"x".repeat(130_300));
         let large = id("large").with_headers(table([("filler", filler)]));
         amqp.publish_with(PARKED, "large", large).await;
@@ -326,7 +326,7 @@ async fn one_whose_headers_fill_a_frame_keeps_nobody_from_the_others() {
 #[tokio::test]
 async fn others_who_come_after_the_beginning_are_known_at_the_end() {
     on_brokers(|broker| async move {
-        let (_vhost, client, amqp) = stage(&broker, Limit::Default, &names(3)).await;
+        let (_vhost, client, amqp) = set_up(&broker, Limit::Default, &names(3)).await;
         let mut walk = client.parked(QUEUE).browse().await.unwrap();
         assert_eq!(walk.others(), 0);
         let _other = amqp.consume(PARKED, 1).await;

@@ -53,15 +53,15 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
             let queue = format!("orders.{kind}.{patient}");
             let own = patient.then(|| ("x-consumer-timeout", int(600_000)));
             amqp.declare_with(&queue, kind, table(own)).await;
-            let diary = Observations::default();
-            let seen = diary.clone();
+            let observations = Observations::default();
+            let seen = observations.clone();
             let consumer = client
                 .consumer(&queue)
                 .dlx(true)
                 .retry(policy("fixed(100ms, retries=5)"))
                 .prefetch(8)
                 .concurrency(4)
-                .on_event(diary.listener());
+                .on_event(observations.listener());
             let slow =
                 |message: &Message| message.headers().is_some_and(|all| all.contains_key(SLOW));
             let running = consumer
@@ -86,7 +86,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
             }
             let what = format!("{broker}, {kind}, {patient}");
             for number in 0..FAST {
-                diary.until(&number.to_string(), 1).await;
+                observations.until(&number.to_string(), 1).await;
             }
             eventually(PATIENCE, &format!("{what}: all is done"), || async {
                 let (stats, depth) = (running.stats(), amqp.depth(&queue).await);
@@ -96,7 +96,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
                     .ok_or_else(|| format!("{stats:?}, {depth:?}"))
             })
             .await;
-            let runs = diary.all();
+            let runs = observations.all();
             let runs = runs.iter().filter(|attempt| slow(&attempt.message)).count();
             println!("{what}: {runs} runs, {:?}", running.stats());
             if patient {
@@ -190,7 +190,7 @@ async fn pauses(node: &Broker, kind: QueueType) {
     for number in 0..6 {
         amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
     }
-    let diary = Observations::default();
+    let observations = Observations::default();
     let fails = Arc::new(AtomicBool::new(true));
     let failing = Arc::clone(&fails);
     let pause = Pause::default().failures(0.5).window(4).pause(PAUSE);
@@ -201,7 +201,7 @@ async fn pauses(node: &Broker, kind: QueueType) {
         .pause(pause)
         .concurrency(1)
         .prefetch(2);
-    let running = start(consumer, &diary, move |_| {
+    let running = start(consumer, &observations, move |_| {
         if failing.load(Ordering::SeqCst) {
             Err("down".into())
         } else {
@@ -209,13 +209,13 @@ async fn pauses(node: &Broker, kind: QueueType) {
         }
     })
     .await;
-    diary.event("paused").await;
+    observations.event("paused").await;
     fails.store(false, Ordering::SeqCst);
-    diary.event("resumed").await;
+    observations.event("resumed").await;
     for name in ["4", "5"] {
-        diary.until(name, 1).await;
+        observations.until(name, 1).await;
     }
-    let events = diary.event_names();
+    let events = observations.event_names();
     let lost = events.iter().filter(|name| **name == "disconnected");
     let lost = lost.count();
     println!("{what}: {lost} lost, {events:?}");
@@ -234,11 +234,11 @@ async fn what_waits_for_a_handler_goes_back_in_time() {
         let client = Client::connect(node.url()).await.unwrap();
         let amqp = node.connect().await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Observations::default();
-        let seen = diary.clone();
+        let observations = Observations::default();
+        let seen = observations.clone();
         let consumer = client.consumer(QUEUE).dlx(true).concurrency(1).prefetch(8);
         let running = consumer
-            .on_event(diary.listener())
+            .on_event(observations.listener())
             .start(move |message: Message| {
                 seen.note(&message);
                 async move {
@@ -252,15 +252,15 @@ async fn what_waits_for_a_handler_goes_back_in_time() {
             amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
         }
         for number in 0..12 {
-            diary.until(&number.to_string(), 1).await;
+            observations.until(&number.to_string(), 1).await;
         }
         stats(&running, "all is done", |stats| stats.outstanding == 0).await;
-        let events = diary.event_names();
+        let events = observations.event_names();
         let lost = events.iter().filter(|name| **name == "disconnected");
         let lost = lost.count();
         println!(
             "{broker}: {} runs, {lost} lost, {events:?}",
-            diary.all().len()
+            observations.all().len()
         );
         assert!(lost <= 2, "{broker}: {events:?}");
         running.close().await;

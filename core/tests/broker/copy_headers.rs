@@ -122,11 +122,11 @@ async fn a_failure_is_written_on_the_message() {
         amqp.publish_to("shop", "eu.order", "{\"n\":1}", properties.clone())
             .await;
 
-        let diary = Observations::default();
+        let observations = Observations::default();
         let handler = {
-            let diary = diary.clone();
+            let observations = observations.clone();
             move |message: Message| {
-                diary.note(&message);
+                observations.note(&message);
                 std::future::ready(Err(OrderFailed(Late)))
             }
         };
@@ -135,11 +135,11 @@ async fn a_failure_is_written_on_the_message() {
             .dlx(true)
             .retry(policy("list(100ms, 150ms)"));
         let running = consumer
-            .on_event(diary.listener())
+            .on_event(observations.listener())
             .start(handler)
             .await
             .unwrap();
-        let attempts = diary.until("a", 3).await;
+        let attempts = observations.until("a", 3).await;
         for (number, attempt) in (1..).zip(&attempts) {
             let message = &attempt.message;
             assert_eq!((message.attempt(), message.retries()), (number, number - 1));
@@ -254,12 +254,12 @@ async fn the_history_holds_the_newest_ten() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "1", id("a")).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(Backoff::fixed(ms(20)).retries(12));
-        let _running = start(consumer, &diary, |message| {
+        let _running = start(consumer, &observations, |message| {
             Err(format!("failure {}", message.attempt()).into())
         })
         .await;
@@ -273,9 +273,9 @@ async fn the_history_holds_the_newest_ten() {
             attempt: 13,
             reason: ParkReason::Exhausted,
             ..
-        } = diary.event("parked").await
+        } = observations.event("parked").await
         else {
-            panic!("{:?}", diary.events());
+            panic!("{:?}", observations.events());
         };
     })
     .await;
@@ -298,12 +298,12 @@ async fn what_a_publisher_would_have_the_broker_do_does_not_meddle_with_copies()
             .with_expiration("600000".into());
         amqp.publish_with(QUEUE, "1", properties).await;
         assert_eq!(crate::fixture::take(&amqp, "copies", 1).await.len(), 1);
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=2)"));
-        let _running = start(consumer, &diary, |_| Err("no".into())).await;
+        let _running = start(consumer, &observations, |_| Err("no".into())).await;
         let message = parked(&amqp).await;
         assert_eq!(
             message.header_text("x-retry-user-id").as_deref(),
@@ -329,18 +329,18 @@ async fn a_long_error_keeps_its_group_when_its_message_is_put_off() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client.consumer(QUEUE).dlx(true);
         let running = start(
             consumer.retry(policy("fixed(100ms)")),
-            &diary,
+            &observations,
             |message| match message.attempt() {
                 1 => Err("long ".repeat(1_000).into()),
                 _ => Err(defer(ms(3_600_000)).into()),
             },
         )
         .await;
-        let seen = diary.until("a", 2).await;
+        let seen = observations.until("a", 2).await;
         let group = |headers: &FieldTable| headers.inner().get("x-retry-fingerprint").cloned();
         let written = group(seen[1].message.headers().unwrap());
         assert!(written.is_some());

@@ -54,22 +54,22 @@ async fn the_binding_is_made_where_queues_may_not_be_and_again_when_it_is_gone()
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         apply(&client, QUEUE).await;
         unbind(&amqp).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = consumer(&client, QUEUE).declare(false);
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("not yet".into()),
             _ => Ok(()),
         })
         .await;
         amqp.publish_with(QUEUE, "x", id("unbound")).await;
-        diary.until("unbound", 2).await;
+        observations.until("unbound", 2).await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
         // The binding goes with its queue.
         amqp.delete(QUEUE).await;
-        diary.event("disconnected").await;
+        observations.event("disconnected").await;
         amqp.declare(QUEUE, QueueType::Quorum).await;
         amqp.publish_with(QUEUE, "x", id("remade")).await;
-        diary.until("remade", 2).await;
+        observations.until("remade", 2).await;
         running.close().await;
     })
     .await;
@@ -99,8 +99,8 @@ async fn who_may_not_bind_is_told_how_to_look() {
         ];
         node.ctl(&may).await;
         let client = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
-        let diary = Observations::default();
-        let running = start(consumer(&client, &queue).declare(false), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(consumer(&client, &queue).declare(false), &observations, |_| Ok(())).await;
         eventually(PATIENCE, "the binding is warned of", || async {
             log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
@@ -112,7 +112,7 @@ async fn who_may_not_bind_is_told_how_to_look() {
         // What was made by somebody else serves.
         let amqp = vhost.connect().await;
         amqp.publish_with(&queue, "x", id("a")).await;
-        diary.until("a", 1).await;
+        observations.until("a", 1).await;
         running.close().await;
     })
     .await;
@@ -237,8 +237,8 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
         let node = broker.own_node(&[PLUGIN]).await;
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Observations::default();
-        let running = start(consumer(&client, QUEUE), &diary, |message| {
+        let observations = Observations::default();
+        let running = start(consumer(&client, QUEUE), &observations, |message| {
             match message.attempt() {
                 1 => Err("not yet".into()),
                 _ => Ok(()),
@@ -252,9 +252,9 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
-        let names = diary.event_names();
+        let names = observations.event_names();
         assert!(!names.contains(&"disconnected"), "{names:?}");
         running.close().await;
     })
@@ -271,9 +271,9 @@ async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
         let client = Client::connect(&format!("{}?heartbeat=60", proxy.url()))
             .await
             .unwrap();
-        let diary = Observations::default();
+        let observations = Observations::default();
         let dying = Arc::clone(&proxy);
-        let running = start(consumer(&client, QUEUE), &diary, move |message| {
+        let running = start(consumer(&client, QUEUE), &observations, move |message| {
             match message.attempt() {
                 1 => Err("not yet".into()),
                 _ => {
@@ -286,11 +286,11 @@ async fn a_copy_is_not_called_stored_because_nothing_was_heard() {
         .await;
         let amqp = vhost.connect().await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 2).await;
-        let retried = timeout(Duration::from_secs(4), diary.event("retried")).await;
+        observations.until("a", 2).await;
+        let retried = timeout(Duration::from_secs(4), observations.event("retried")).await;
         assert!(retried.is_err(), "nobody knows whether the copy is stored");
         proxy.resume();
-        diary.event("retried").await;
+        observations.event("retried").await;
         stats(&running, "it is settled", |stats| stats.outstanding == 0).await;
         running.close().await;
     })

@@ -77,10 +77,10 @@ async fn ends_however_many_spend_no_delivery_limit() {
             let names = (0..MESSAGES).map(|number| number.to_string());
             amqp.publish_all("", names.map(|name| (QUEUE, "x", id(&name))))
                 .await;
-            let diary = Observations::default();
+            let observations = Observations::default();
             for _ in 0..6 {
                 let gate = Arc::new(Notify::new());
-                let (handled, entered) = (diary.clone(), Arc::clone(&gate));
+                let (handled, entered) = (observations.clone(), Arc::clone(&gate));
                 let running = client
                     .consumer(QUEUE)
                     .dlx(dlx)
@@ -95,15 +95,15 @@ async fn ends_however_many_spend_no_delivery_limit() {
                     })
                     .await
                     .unwrap();
-                let before = diary.all().len();
+                let before = observations.all().len();
                 stats(&running, "it holds messages that no handler has", |stats| {
-                    stats.outstanding >= 2 && diary.all().len() > before
+                    stats.outstanding >= 2 && observations.all().len() > before
                 })
                 .await;
                 // The end is wanted first: the handler is the last one.
                 tokio::join!(running.close(), async { gate.notify_one() });
             }
-            let handled = diary.all().len();
+            let handled = observations.all().len();
             let left = take(&amqp, QUEUE, MESSAGES - handled).await;
             let seen: BTreeSet<_> = left
                 .iter()

@@ -71,12 +71,12 @@ pub(crate) fn same(kind: harness::QueueType) -> QueueType {
 /// Starts a consumer whose handler answers at once, and notes what it saw.
 pub(crate) async fn start(
     consumer: Consumer,
-    diary: &Observations,
+    observations: &Observations,
     answer: impl Fn(&Message) -> Answer + Send + Sync + 'static,
 ) -> RunningConsumer {
     consumer
-        .on_event(diary.listener())
-        .start(diary.handler(answer))
+        .on_event(observations.listener())
+        .start(observations.handler(answer))
         .await
         .expect("the consumer starts")
 }
@@ -107,9 +107,9 @@ impl Observations {
         &self,
         answer: impl Fn(&Message) -> Answer + Send + Sync + 'static,
     ) -> impl Fn(Message) -> Ready<Answer> + Send + Sync + 'static {
-        let diary = self.clone();
+        let observations = self.clone();
         move |message| {
-            diary.note(&message);
+            observations.note(&message);
             ready(answer(&message))
         }
     }

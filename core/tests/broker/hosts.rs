@@ -219,21 +219,21 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
         let nodes = [broker.own_node(&[]).await, broker.own_node(&[]).await];
         nodes[1].join(&nodes[0]).await;
         let (one, other) = (free_port().await, free_port().await);
-        let wires = CutProxies::default();
-        let first = wires.lead(one, host_and_port(&nodes[0])).await;
+        let proxies = CutProxies::default();
+        let first = proxies.lead(one, host_and_port(&nodes[0])).await;
         // No heartbeat finds out in time.
         let url = format!("amqp://guest:guest@127.0.0.1:{one},127.0.0.1:{other}/%2f?heartbeat=300");
         let client = Client::connect(&url).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         first.abort();
         let _second = GatedProxy::open(other, host_and_port(&nodes[1])).await;
-        wires.silence(PUBLISHING);
-        wires.cut(CONSUMING);
+        proxies.silence(PUBLISHING);
+        proxies.cut(CONSUMING);
         let publisher = Client::connect(nodes[1].url()).await.unwrap();
         let message = Publish::to_queue(QUEUE, "x").message_id("one");
         publisher.publish(message).await.unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         publish(&client, 0..1).await;
         running.close().await;
         publisher.close().await;
@@ -273,8 +273,8 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
             let [one, other] = ports;
             let url = format!("amqp://{login}@127.0.0.1:{one},127.0.0.1:{other}/%2f?name={user}");
             let client = Client::connect(&url).await.unwrap();
-            let diary = Observations::default();
-            let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+            let observations = Observations::default();
+            let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
             // From now on there is only the other node to come to, and the publishing connection stays at the first.
             first.shut().await;
             let _second = GatedProxy::open(ports[1], host_and_port(&nodes[1])).await;
@@ -290,7 +290,7 @@ async fn the_nodes_of_one_cluster_are_one_whatever_they_call_it() {
                     .await
                     .unwrap();
                 publisher.close().await;
-                diary.until(id, 1).await;
+                observations.until(id, 1).await;
             }
             let warned: Vec<_> = crate::log_capture::lines()
                 .into_iter()
@@ -313,16 +313,16 @@ async fn what_a_client_does_goes_on_at_another_host() {
         let dead = free_port().await;
         let url = vhost.url().replacen('@', &format!("@127.0.0.1:{dead},"), 1);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         let publisher = connect(&vhost).await;
         publisher
             .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
             .await
             .unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
     })
     .await;

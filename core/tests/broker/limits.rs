@@ -44,13 +44,13 @@ async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
         amqp.publish_with(QUEUE, "near", id("near").with_headers(near))
             .await;
         amqp.publish_with(QUEUE, "small", id("small")).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .prefetch(1)
             .retry(policy("fixed(100ms, retries=1)"));
-        let running = start(consumer, &diary, |message| {
+        let running = start(consumer, &observations, |message| {
             if message.message_id() == Some("near") {
                 Err("e".repeat(12 * 1024).into())
             } else {
@@ -64,8 +64,8 @@ async fn a_copy_fits_the_frame_that_the_broker_negotiates() {
             message.header_text("x-retry-parked-reason").as_deref(),
             Some("exhausted")
         );
-        assert_eq!(diary.until("small", 1).await.len(), 1);
-        assert_eq!(diary.of("near").len(), 2, "one attempt, one retry");
+        assert_eq!(observations.until("small", 1).await.len(), 1);
+        assert_eq!(observations.of("near").len(), 2, "one attempt, one retry");
         settled_at(&amqp, &running, QUEUE, QUEUE).await;
         running.close().await;
 
@@ -289,12 +289,12 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
             .await;
         let (client, amqp) = (connect(&node).await, node.connect().await);
         amqp.declare("retryrmq.handover", QueueType::Quorum).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let mut running = Vec::new();
         for number in 0..5 {
             let consumer = client.consumer(format!("{QUEUE}-{number}")).dlx(true);
             let consumer = consumer.strategy(Strategy::Service);
-            running.push(start(consumer, &diary, |_| Ok(())).await);
+            running.push(start(consumer, &observations, |_| Ok(())).await);
         }
         // A look is good for five seconds.
         for _ in 0..4 {
@@ -329,11 +329,11 @@ async fn a_plan_may_lack_more_queues_than_a_connection_has_channels() {
         let plan = consumer.plan().unwrap();
         let compared = client.compare_plan(&plan).await.unwrap();
         assert_eq!(compared.len(), plan.items.len());
-        let diary = Observations::default();
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |_| Ok(())).await;
         let message = Publish::to_queue(QUEUE, "x").message_id("one");
         client.publish(message).await.unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
         client.close().await;
     })
@@ -379,10 +379,10 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
     const MESSAGES: usize = 3;
     let amqp = node.connect().await;
     amqp.declare(QUEUE, QueueType::Quorum).await;
-    let diary = Observations::default();
+    let observations = Observations::default();
     let consumer = client.consumer(QUEUE).dlx(true);
     let consumer = consumer.retry(policy("list(300ms, 500ms, 700ms, 900ms, 1100ms)"));
-    let running = start(consumer, &diary, |_| Err("no".into())).await;
+    let running = start(consumer, &observations, |_| Err("no".into())).await;
     for number in 0..MESSAGES {
         let name = number.to_string();
         amqp.publish_with(QUEUE, "x", id(&name)).await;
@@ -392,10 +392,10 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
         let why = message.header_text("x-retry-parked-reason");
         assert_eq!(why.as_deref(), Some("exhausted"), "{what}");
     }
-    let runs = diary.all().len();
+    let runs = observations.all().len();
     println!(
         "{what}: {runs} runs, {:?}, {} reconnects",
-        diary.event_names(),
+        observations.event_names(),
         client.reconnects()
     );
     assert!(runs >= 6 * MESSAGES, "{what}: {runs} runs");
@@ -427,11 +427,11 @@ async fn one_consumer_on_each_channel_is_enough() {
             let (what, before) = (format!("{broker}, {kind}"), warnings());
             let queue = format!("{QUEUE}.{kind}");
             amqp.declare(&queue, kind).await;
-            let (diary, beside) = (Observations::default(), Arc::new(ConcurrentHandlers::default()));
-            let (seen, counted) = (diary.clone(), Arc::clone(&beside));
+            let (observations, beside) = (Observations::default(), Arc::new(ConcurrentHandlers::default()));
+            let (seen, counted) = (observations.clone(), Arc::clone(&beside));
             let consumer = client.consumer(&queue).dlx(true).concurrency(4);
             let running = consumer
-                .on_event(diary.listener())
+                .on_event(observations.listener())
                 .start(move |message: Message| {
                     seen.note(&message);
                     let counted = Arc::clone(&counted);
@@ -449,12 +449,12 @@ async fn one_consumer_on_each_channel_is_enough() {
                     .await;
             }
             for number in 0..MESSAGES {
-                diary.until(&number.to_string(), 1).await;
+                observations.until(&number.to_string(), 1).await;
             }
             settled_at(&amqp, &running, &what, &queue).await;
-            let events = diary.event_names();
+            let events = observations.event_names();
             let lost = events.iter().filter(|name| **name == "disconnected");
-            let (lost, runs) = (lost.count(), diary.all().len());
+            let (lost, runs) = (lost.count(), observations.all().len());
             let most = beside.most.load(Ordering::SeqCst);
             println!("{what}: {runs} runs, {most} beside each other, {lost} lost, {events:?}");
             assert!(lost <= 1, "{what}: it is known after the first time");
@@ -466,16 +466,16 @@ async fn one_consumer_on_each_channel_is_enough() {
             // Another consumer of the same process knows.
             let other = format!("{queue}.other");
             amqp.declare(&other, kind).await;
-            let again = start(client.consumer(&other).dlx(true), &diary, |_| Ok(())).await;
+            let again = start(client.consumer(&other).dlx(true), &observations, |_| Ok(())).await;
             for number in 0..MESSAGES {
                 amqp.publish_with(&other, "x", id(&format!("other-{number}")))
                     .await;
             }
             for number in 0..MESSAGES {
-                diary.until(&format!("other-{number}"), 1).await;
+                observations.until(&format!("other-{number}"), 1).await;
             }
             settled_at(&amqp, &again, &what, &other).await;
-            let events = diary.event_names();
+            let events = observations.event_names();
             let now = events
                 .iter()
                 .filter(|name| **name == "disconnected")

@@ -44,9 +44,9 @@ async fn consuming(vhost: &Vhost) -> (User, Client, Observations, RunningConsume
     let user = User::new(vhost, "old").await;
     let url = vhost.url_as(&user.name, "old");
     let client = Client::connect(&url).await.unwrap();
-    let diary = Observations::default();
-    let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
-    (user, client, diary, running)
+    let observations = Observations::default();
+    let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
+    (user, client, observations, running)
 }
 
 /// Has the broker close what a user has open.
@@ -87,18 +87,18 @@ async fn until_healthy(client: &Client) {
 async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut(&vhost).await;
-        let told = diary.event("login_refused").await;
+        let told = observations.event("login_refused").await;
         let said = told.fields().error.unwrap_or_default().to_owned();
         assert!(said.contains(&user.name) && !said.contains("old"), "{said}");
         let why = client.health().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
         user.set_password(&vhost, "old").await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
-        let told = diary.event_names();
+        let told = observations.event_names();
         let refusals = told.iter().filter(|name| **name == "login_refused");
         assert_eq!(refusals.count(), 1, "once an outage: {told:?}");
         running.close().await;
@@ -110,12 +110,12 @@ async fn a_password_that_was_changed_is_told_and_not_tried_in_silence() {
 async fn a_refusal_of_the_connection_that_copies_go_out_on_is_told_by_itself() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         user.set_password(&vhost, "new").await;
         cut_for(&vhost, "(publish)").await;
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         assert!(
-            !diary.event_names().contains(&"disconnected"),
+            !observations.event_names().contains(&"disconnected"),
             "it consumes all the time"
         );
         user.set_password(&vhost, "old").await;
@@ -130,15 +130,15 @@ async fn a_consumer_that_needs_a_new_connection_tells_that_it_is_refused_though_
  {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
-        let (user, client, diary, running) = consuming(&vhost).await;
+        let (user, client, observations, running) = consuming(&vhost).await;
         let amqp = vhost.connect().await;
         user.set_password(&vhost, "new").await;
         amqp.delete(QUEUE).await;
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         let why = client.health().unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AuthenticationFailed);
         user.set_password(&vhost, "old").await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
         running.close().await;
     })
@@ -199,14 +199,14 @@ async fn a_password_in_a_file_is_read_at_every_connection() {
         let secret = file(&vhost, "old\n");
         let url = in_file(&vhost.url_as(&user.name, "unused"), &secret);
         let client = Client::connect(&url).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         std::fs::write(&secret, "new").unwrap();
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
-        assert!(!diary.event_names().contains(&"login_refused"));
+        assert!(!observations.event_names().contains(&"login_refused"));
         running.close().await;
         client.close().await;
         std::fs::remove_file(&secret).unwrap();
@@ -270,12 +270,12 @@ async fn a_function_is_asked_at_every_connection() {
         assert!(why.contains(&user.name), "not who the URL names: {why}");
         *password.lock().unwrap() = "old";
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         user.set_password(&vhost, "new").await;
         *password.lock().unwrap() = "new";
         cut(&vhost).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         until_healthy(&client).await;
         running.close().await;
     })

@@ -47,10 +47,10 @@ async fn without_declaring_the_detour_has_its_queue() {
         let consumer = undeclared(client.consumer(QUEUE));
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         let names = ten_redelivered(&vhost, &amqp).await;
-        let diary = Observations::default();
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |_| Ok(())).await;
         for name in &names {
-            diary.until(name, 1).await;
+            observations.until(name, 1).await;
         }
         let stats = stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
         assert_eq!(
@@ -74,10 +74,10 @@ async fn without_it_the_detour_goes_another_way() {
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         amqp.delete("orders.retry.100").await;
         let names = ten_redelivered(&vhost, &amqp).await;
-        let diary = Observations::default();
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |_| Ok(())).await;
         for name in &names {
-            diary.until(name, 1).await;
+            observations.until(name, 1).await;
         }
         stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
         assert_eq!(amqp.depth("orders.retry.100").await, None);
@@ -96,9 +96,9 @@ async fn without_declaring_a_chosen_delay_waits_in_a_queue_that_there_is() {
         let names: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
         amqp.publish_all("", names.iter().map(|name| (QUEUE, "x", id(name))))
             .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let first = |message: &Message| message.attempt() == 1;
-        let running = start(consumer, &diary, move |message| {
+        let running = start(consumer, &observations, move |message| {
             let number: u64 = message.message_id().unwrap()[1..].parse().unwrap();
             match number % 2 {
                 0 if first(message) => Err(retry_after(ms(1_500), "busy").into()),
@@ -108,7 +108,7 @@ async fn without_declaring_a_chosen_delay_waits_in_a_queue_that_there_is() {
         })
         .await;
         for name in &names {
-            let attempts = diary.until(name, 2).await;
+            let attempts = observations.until(name, 2).await;
             let waited = attempts[1].at - attempts[0].at;
             assert!(waited + CLOCK >= ms(1_500), "{name} is early: {waited:?}");
         }
@@ -127,13 +127,13 @@ async fn without_declaring_a_delay_that_nothing_is_long_enough_for_is_cut() {
         let consumer = undeclared(client.consumer(QUEUE));
         client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Observations::default();
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let observations = Observations::default();
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err(retry_after(ms(3_600_000), "busy").into()),
             _ => Ok(()),
         })
         .await;
-        let attempts = diary.until("a", 2).await;
+        let attempts = observations.until("a", 2).await;
         assert!(attempts[1].at - attempts[0].at + CLOCK >= ms(2_000));
         stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
     })
@@ -153,19 +153,19 @@ async fn a_rung_that_is_refused_gives_way_to_another() {
         let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
         amqp.publish_all("", names.iter().map(|name| (QUEUE, "x", id(name))))
             .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(1s, retries=3)"));
         let since = Instant::now();
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err(retry_after(ms(500), "busy").into()),
             _ => Ok(()),
         })
         .await;
         for name in &names {
-            diary.until(name, 2).await;
+            observations.until(name, 2).await;
         }
         let stats = stats(&running, "all is settled", |stats| stats.outstanding == 0).await;
         println!(

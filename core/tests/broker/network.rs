@@ -63,7 +63,7 @@ impl CutProxies {
     /// Until the task is ended, after which nobody else comes.
     pub(crate) async fn lead(&self, port: u16, at: String) -> tokio::task::JoinHandle<()> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-        let wires = Arc::clone(&self.0);
+        let proxies = Arc::clone(&self.0);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let mut broker = TcpStream::connect(&at).await.unwrap();
@@ -78,7 +78,7 @@ impl CutProxies {
                         () = silenced => {}
                     }
                 });
-                wires.lock().unwrap().push(CutConnection { carrying, silence });
+                proxies.lock().unwrap().push(CutConnection { carrying, silence });
             }
         })
     }

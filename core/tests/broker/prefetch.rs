@@ -53,13 +53,13 @@ async fn an_auto_delete_queue_keeps_its_messages_and_bindings() {
             all.iter().map(|one| ("", one.as_str(), id(one))),
         )
         .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         // The first one fails, so that the consumer is cautious, narrow and wide again.
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(100ms)"));
-        let running = start(consumer, &diary, |message| {
+        let running = start(consumer, &observations, |message| {
             if message.attempt() == 1 && message.message_id() == Some("0") {
                 return Err("once".into());
             }
@@ -72,7 +72,7 @@ async fn an_auto_delete_queue_keeps_its_messages_and_bindings() {
         .await;
         amqp.publish_all("amq.fanout", [("", "later", id("later"))])
             .await;
-        diary.until("later", 1).await;
+        observations.until("later", 1).await;
         settled(&vhost, &amqp, &running, QUEUE).await;
         running.close().await;
     })
@@ -124,8 +124,8 @@ async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Observations::default();
-        let noted = diary.clone();
+        let observations = Observations::default();
+        let noted = observations.clone();
         let running = client
             .consumer(QUEUE)
             .dlx(true)
@@ -158,7 +158,7 @@ async fn a_handler_that_hangs_and_a_forged_suspect_stop_nobody() {
         )
         .await;
         for name in ["hangs", "forged", "behind", "hangs-alone", "last"] {
-            diary.until(name, 1).await;
+            observations.until(name, 1).await;
         }
         running.close().await;
         let lines = crate::log_capture::lines();
@@ -191,16 +191,16 @@ async fn a_first_message_that_cannot_be_stored_stops_nobody() {
                 amqp.publish_all("", [(QUEUE, name.as_str(), id(&name))])
                     .await;
             }
-            let diary = Observations::default();
+            let observations = Observations::default();
             let consumer = client.consumer(QUEUE).dlx(true).prefetch(prefetch);
-            let running = start(consumer, &diary, |_| Ok(())).await;
+            let running = start(consumer, &observations, |_| Ok(())).await;
             stats(&running, "those behind it are handled", |stats| {
                 stats.acked == 20
             })
             .await;
-            assert_eq!(diary.of("poison").len(), 0);
+            assert_eq!(observations.of("poison").len(), 0);
             amqp.take(PARKED).await.expect("it is full");
-            diary.event("parked").await;
+            observations.event("parked").await;
             settled(&vhost, &amqp, &running, QUEUE).await;
             running.close().await;
         }
@@ -227,7 +227,7 @@ async fn a_pause_keeps_an_auto_delete_queue() {
             .queue_declare(QUEUE.into(), durable, kind)
             .await
             .unwrap();
-        let (diary, works) = (Observations::default(), Arc::new(AtomicBool::new(false)));
+        let (observations, works) = (Observations::default(), Arc::new(AtomicBool::new(false)));
         let working = Arc::clone(&works);
         let consumer = client
             .consumer(QUEUE)
@@ -239,7 +239,7 @@ async fn a_pause_keeps_an_auto_delete_queue() {
                     .window(4)
                     .pause(Duration::from_millis(300)),
             );
-        let running = start(consumer, &diary, move |_| -> Answer {
+        let running = start(consumer, &observations, move |_| -> Answer {
             if working.load(Ordering::SeqCst) {
                 Ok(())
             } else {
@@ -250,7 +250,7 @@ async fn a_pause_keeps_an_auto_delete_queue() {
         let all: Vec<String> = (0..20).map(|number| number.to_string()).collect();
         amqp.publish_all("", all.iter().map(|one| (QUEUE, one.as_str(), id(one))))
             .await;
-        diary.event("paused").await;
+        observations.event("paused").await;
         works.store(true, Ordering::SeqCst);
         tokio::time::timeout(
             PATIENCE,

@@ -462,14 +462,14 @@ async fn a_confirm_that_comes_too_late_is_nobody_elses() {
 async fn without_a_connection_all_that_go_alone_are_told_together() {
     const ASKED: usize = 20;
     on_brokers(|broker| async move {
-        let (wires, port) = (CutProxies::default(), free_port().await);
-        let door = wires.lead(port, host_and_port(&broker)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
         let message = || client.publish(Publish::to_exchange("no.such.exchange", "x", "x"));
         refused(message().await, ErrorKind::Unroutable);
-        door.abort();
-        wires.cut(PUBLISHING);
+        gated_proxy.abort();
+        proxies.cut(PUBLISHING);
         eventually(PATIENCE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })
@@ -561,12 +561,12 @@ async fn closing_waits_for_what_is_being_published() {
 #[tokio::test]
 async fn closing_waits_for_no_lost_connection() {
     on_brokers(|broker| async move {
-        let (wires, port) = (CutProxies::default(), free_port().await);
-        let door = wires.lead(port, host_and_port(&broker)).await;
+        let (proxies, port) = (CutProxies::default(), free_port().await);
+        let gated_proxy = proxies.lead(port, host_and_port(&broker)).await;
         let url = format!("amqp://guest:guest@127.0.0.1:{port}/%2f");
         let client = Client::connect(&url).await.unwrap();
-        door.abort();
-        wires.cut(PUBLISHING);
+        gated_proxy.abort();
+        proxies.cut(PUBLISHING);
         eventually(PATIENCE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })

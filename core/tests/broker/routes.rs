@@ -65,16 +65,16 @@ async fn a_message_comes_back_at_the_tail() {
         let all = ["first", "blocker", "second"];
         amqp.publish_all("", all.map(|name| (QUEUE, "x", id(name))))
             .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let (seen, gate) = (
-            diary.clone(),
+            observations.clone(),
             std::sync::Arc::new(tokio::sync::Notify::new()),
         );
         let opened = std::sync::Arc::clone(&gate);
         let running = consumer
             .prefetch(1)
             .concurrency(1)
-            .on_event(diary.listener())
+            .on_event(observations.listener())
             .start(move |message: Message| {
                 seen.note(&message);
                 let gate = std::sync::Arc::clone(&opened);
@@ -90,14 +90,14 @@ async fn a_message_comes_back_at_the_tail() {
             })
             .await
             .unwrap();
-        diary.until("blocker", 1).await;
+        observations.until("blocker", 1).await;
         retryrmq_harness::eventually(PATIENCE, "the first is back behind the second", || async {
             amqp.depth("orders.retry.100").await == Some(0) && amqp.depth(QUEUE).await == Some(2)
         })
         .await;
         gate.notify_one();
-        diary.until("first", 2).await;
-        let order: Vec<_> = diary
+        observations.until("first", 2).await;
+        let order: Vec<_> = observations
             .all()
             .iter()
             .map(|attempt| attempt.message.message_id().unwrap().to_owned())
@@ -118,12 +118,12 @@ async fn a_burst_of_failures_comes_back_whole() {
         let names: Vec<String> = (0..COUNT).map(|number| number.to_string()).collect();
         amqp.publish_all("", names.iter().map(|name| (QUEUE, name, id(name))))
             .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(100ms, retries=1)"));
-        let running = start(consumer, &diary, |message| match message.attempt() {
+        let running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err("no".into()),
             _ => Ok(()),
         })
@@ -137,7 +137,7 @@ async fn a_burst_of_failures_comes_back_whole() {
             (2 * COUNT as u64, COUNT as u64)
         );
         for name in &names {
-            let attempts = diary.of(name);
+            let attempts = observations.of(name);
             assert_eq!(attempts.len(), 2, "{name}");
             assert_eq!(attempts[1].message.body(), name.as_bytes());
             assert!(attempts[1].at - attempts[0].at + crate::fixture::CLOCK >= ms(100));

@@ -67,7 +67,7 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let broken = Arc::new(AtomicBool::new(true));
         let state = Arc::clone(&broken);
         let pause = Pause::default().failures(0.5).window(4).pause(ms(400));
@@ -77,7 +77,7 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
             .pause(pause)
             .prefetch(2)
             .retry(policy("fixed(50ms, retries=100)"));
-        let running = start(consumer, &diary, move |_| {
+        let running = start(consumer, &observations, move |_| {
             if state.load(Ordering::SeqCst) {
                 Err("the database is down".into())
             } else {
@@ -88,9 +88,9 @@ async fn when_most_fail_the_consumer_pauses_and_a_probe_ends_it() {
         for number in 0..20 {
             amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
         }
-        diary.event("paused").await;
+        observations.event("paused").await;
         broken.store(false, Ordering::SeqCst);
-        diary.event("resumed").await;
+        observations.event("resumed").await;
         let stats = stats(&running, "all are handled", |stats| stats.acked == 20).await;
         assert!(stats.pauses >= 1);
         assert_eq!(stats.parked, 0);
@@ -107,7 +107,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
         for number in 0..100 {
             amqp.publish_with(QUEUE, "x", id(&number.to_string())).await;
         }
-        let diary = Observations::default();
+        let observations = Observations::default();
         let pause = Pause::default()
             .failures(0.5)
             .window(4)
@@ -118,7 +118,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
             .pause(pause)
             .prefetch(100)
             .retry(policy("fixed(1h)"))
-            .on_event(diary.listener())
+            .on_event(observations.listener())
             .subscribe()
             .await
             .unwrap();
@@ -132,7 +132,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
             let delay = None;
             (delivery.token, Outcome::Retry { failure, delay })
         }));
-        while !diary.event_names().contains(&"paused") {
+        while !observations.event_names().contains(&"paused") {
             tokio::task::yield_now().await;
         }
         assert_eq!(subscription.try_next_batch(100).len(), 0);
@@ -152,8 +152,8 @@ async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let diary = Observations::default();
-        let seen = diary.clone();
+        let observations = Observations::default();
+        let seen = observations.clone();
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         let opened = Arc::clone(&gate);
         let running = client
@@ -187,7 +187,7 @@ async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
         .await;
         gate.add_permits(100);
         closing.await.unwrap();
-        assert_eq!(diary.all().len(), 2);
+        assert_eq!(observations.all().len(), 2);
         assert_eq!(running.stats().acked, 2);
         assert_eq!(amqp.depth(QUEUE).await, Some(8));
     })
@@ -200,9 +200,9 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = || {
-            let events = diary.listener();
+            let events = observations.listener();
             let consumer = client.consumer(QUEUE).dlx(true).prefetch(8);
             consumer
                 .retry(policy("fixed(50ms, retries=1)"))
@@ -232,9 +232,9 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
             })
             .await;
         }
-        let running = consumer().start(diary.handler(|_| Ok(()))).await.unwrap();
+        let running = consumer().start(observations.handler(|_| Ok(()))).await.unwrap();
         for name in ["a", "b", "c"] {
-            let attempt = diary.until(name, 1).await.remove(0).message;
+            let attempt = observations.until(name, 1).await.remove(0).message;
             assert_eq!((attempt.attempt(), attempt.body()), (1, name.as_bytes()));
             assert!(attempt.state().crashes < 3, "{:?}", attempt.state());
         }

@@ -114,9 +114,9 @@ async fn queues_are_not_touched_by_the_question() {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
-        let diary = Observations::default();
-        let _running = start(consumer, &diary, |_| Ok(())).await;
-        assert_eq!(diary.until("a", 1).await[0].message.attempt(), 1);
+        let observations = Observations::default();
+        let _running = start(consumer, &observations, |_| Ok(())).await;
+        assert_eq!(observations.until("a", 1).await[0].message.attempt(), 1);
     })
     .await;
 }

@@ -92,12 +92,12 @@ async fn the_numbers_are_the_same_in_text() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         for queue in ["orders", "we\"ird\\queue", "für {alle}"] {
-            let diary = Observations::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(queue)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &diary, |message| match message.message_id() {
+            let running = start(consumer, &observations, |message| match message.message_id() {
                 Some("good") => Ok(()),
                 _ => Err("no".into()),
             })
@@ -270,19 +270,19 @@ async fn events_tell_the_story_of_a_message() {
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=2)"));
-        let _running = start(consumer, &diary, |message| match message.attempt() {
+        let _running = start(consumer, &observations, |message| match message.attempt() {
             1 => Err(retry_after(ms(70), "busy").into()),
             _ => Err("no".into()),
         })
         .await;
-        diary.event("parked").await;
-        assert_eq!(diary.event_names(), ["retried", "retried", "parked"]);
-        let events = diary.events();
+        observations.event("parked").await;
+        assert_eq!(observations.event_names(), ["retried", "retried", "parked"]);
+        let events = observations.events();
         for (event, attempt, delay, why) in [
             (&events[0], 1, ms(70), "busy"),
             (&events[1], 2, ms(50), "no"),
@@ -308,19 +308,19 @@ async fn a_listener_that_panics_harms_nobody() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .retry(policy("fixed(50ms, retries=1)"));
         let _running = consumer
             .on_event(|event| panic!("on purpose: {event:?}"))
-            .start(diary.handler(|_| Err("no".into())))
+            .start(observations.handler(|_| Err("no".into())))
             .await
             .unwrap();
         amqp.publish_with(QUEUE, "x", id("a")).await;
         crate::fixture::parked(&amqp).await;
-        assert_eq!(diary.all().len(), 2);
+        assert_eq!(observations.all().len(), 2);
     })
     .await;
 }

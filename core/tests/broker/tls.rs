@@ -203,16 +203,16 @@ async fn a_port_that_hangs_up_during_the_handshake_is_one_that_is_not_there_yet(
 
 #[tokio::test]
 async fn a_file_without_a_certificate_is_named() {
-    let papers = Certificates::new("files");
-    let authority = papers.authority_file();
-    let (certificate, key) = papers.client();
+    let certificates = Certificates::new("files");
+    let authority = certificates.authority_file();
+    let (certificate, key) = certificates.client();
     let (_, other_key) = Certificates::new("stranger").client();
-    let garbage = papers.file("garbage.pem", "this is no certificate\n");
-    let broken = papers.file(
+    let garbage = certificates.file("garbage.pem", "this is no certificate\n");
+    let broken = certificates.file(
         "broken.pem",
         "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
     );
-    let empty = papers.file("empty.pem", "");
+    let empty = certificates.file("empty.pem", "");
     let missing = garbage.with_extension("missing");
     // Files are read before anything is said to the broker, but after the port was found open.
     let port = plain_port(&brokers()[0]);
@@ -280,9 +280,9 @@ async fn plain_to_a_tls_port_fails_and_says_so() {
 #[tokio::test]
 async fn the_name_on_the_certificate_is_checked() {
     let broker = brokers().remove(0);
-    let papers = Certificates::new("names");
-    let port = papers.before(&broker, &["rabbit.example"], false).await;
-    let ca = papers.authority_file();
+    let certificates = Certificates::new("names");
+    let port = certificates.before(&broker, &["rabbit.example"], false).await;
+    let ca = certificates.authority_file();
     let url = format!(
         "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
         ca.display()
@@ -299,14 +299,14 @@ async fn the_name_on_the_certificate_is_checked() {
 #[tokio::test]
 async fn a_server_may_ask_for_a_certificate() {
     let broker = brokers().remove(0);
-    let papers = Certificates::new("mutual");
-    let port = papers.before(&broker, &["127.0.0.1"], true).await;
-    let ca = papers.authority_file();
+    let certificates = Certificates::new("mutual");
+    let port = certificates.before(&broker, &["127.0.0.1"], true).await;
+    let ca = certificates.authority_file();
     let url = format!(
         "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",
         ca.display()
     );
-    let (cert, key) = papers.client();
+    let (cert, key) = certificates.client();
     let with = |cert: &PathBuf, key: &PathBuf| {
         format!(
             "{url}&certfile={}&keyfile={}",

@@ -204,8 +204,8 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
         let secret = file(&node, &token(SHORT));
         let url = format!("{}&name=over", url(&node, &secret));
         let client = Client::connect(&url).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         eventually(PATIENCE, "the token is over", || async {
             client.health().is_err().then_some(())
         })
@@ -215,7 +215,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
                 let _ = node.management().close_connection(&open.name).await;
             }
         }
-        diary.event("login_refused").await;
+        observations.event("login_refused").await;
         running.close().await;
         client.close().await;
         std::fs::remove_file(&secret).unwrap();
@@ -236,13 +236,13 @@ async fn a_certificate_says_who_it_is() {
             ])
             .await;
         let tls = node.tls().expect("as its broker");
-        let papers = tls.authority.parent().unwrap();
+        let certificates = tls.authority.parent().unwrap();
         let url = format!(
             "{}?cacertfile={}&certfile={}&keyfile={}&auth_mechanism=external",
             tls.url.replacen("guest:guest@", "", 1),
             tls.authority.display(),
-            papers.join("client.pem").display(),
-            papers.join("client.key").display()
+            certificates.join("client.pem").display(),
+            certificates.join("client.key").display()
         );
         let why = refused(Client::connect(&url).await, ErrorKind::AuthenticationFailed);
         assert!(why.contains("certificate"), "{why}");
@@ -250,13 +250,13 @@ async fn a_certificate_says_who_it_is() {
         node.ctl(&["set_permissions", "retryrmq-client", ".*", ".*", ".*"])
             .await;
         let client = Client::connect(&url).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE).dlx(true), &diary, |_| Ok(())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
         client
             .publish(Publish::to_queue(QUEUE, "x").message_id("one"))
             .await
             .unwrap();
-        diary.until("one", 1).await;
+        observations.until("one", 1).await;
         running.close().await;
     })
     .await;

@@ -24,8 +24,8 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
         ]);
         amqp.declare_with(QUEUE, kind, route).await;
         let names = ["fine", "failed", "panics", "late"];
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE), &diary, |message| {
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE), &observations, |message| {
             match message.message_id().unwrap() {
                 "fine" => Ok(()),
                 "panics" => panic!("on purpose"),
@@ -52,7 +52,7 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
             (stats.failed, stats.rejected, stats.retried, stats.parked),
             (3, 3, 0, 0)
         );
-        let mut rejected: Vec<_> = diary
+        let mut rejected: Vec<_> = observations
             .events()
             .into_iter()
             .map(|event| match event {
@@ -75,8 +75,8 @@ async fn without_dlx_a_deferred_message_comes_back_however_often() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await; // without a dead-letter route: what is rejected is gone
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE), &diary, |message| {
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE), &observations, |message| {
             if message.state().deferrals == TIMES {
                 Ok(())
             } else {
@@ -85,7 +85,7 @@ async fn without_dlx_a_deferred_message_comes_back_however_often() {
         })
         .await;
         amqp.publish_all("", [(QUEUE, "later", id("later"))]).await;
-        let attempts = diary.until("later", TIMES as usize + 1).await;
+        let attempts = observations.until("later", TIMES as usize + 1).await;
         assert!(attempts[1].at - attempts[0].at >= ms(20));
         assert!(attempts.iter().all(|seen| seen.message.attempt() == 1));
         settled(&vhost, &amqp, &running, QUEUE).await;
@@ -112,8 +112,8 @@ async fn without_dlx_a_deferral_that_cannot_be_stored_is_stored_later_and_its_ha
         };
         may_write("^$").await.unwrap();
         let client = Client::connect(&vhost.url_as(&user, "pw")).await.unwrap();
-        let diary = Observations::default();
-        let running = start(client.consumer(QUEUE), &diary, |message| {
+        let observations = Observations::default();
+        let running = start(client.consumer(QUEUE), &observations, |message| {
             if message.state().deferrals == 0 {
                 return Err(defer(ms(1)).into());
             }
@@ -121,11 +121,11 @@ async fn without_dlx_a_deferral_that_cannot_be_stored_is_stored_later_and_its_ha
         })
         .await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.event("publish_failed").await;
+        observations.event("publish_failed").await;
         may_write(".*").await.unwrap();
-        diary.until("a", 2).await;
+        observations.until("a", 2).await;
         settled(&vhost, &amqp, &running, QUEUE).await;
-        let seen = diary.of("a");
+        let seen = observations.of("a");
         assert_eq!(seen.len(), 2, "it did not run again for that");
         assert_eq!(seen[1].message.state().deferrals, 1);
         running.close().await;
@@ -146,14 +146,14 @@ async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
         ]);
         amqp.declare_with(QUEUE, kind, route).await;
         let limits = Limits::default().deferrals(2);
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client.consumer(QUEUE).limits(limits);
-        let running = start(consumer, &diary, |_| Err(defer(ms(1)).into())).await;
+        let running = start(consumer, &observations, |_| Err(defer(ms(1)).into())).await;
         amqp.publish_all("", [(QUEUE, "never", id("never"))]).await;
         let dead = take(&amqp, "dead", 1).await;
         assert_eq!(dead[0].text(), "never");
-        assert_eq!(diary.of("never").len(), 3);
-        assert_eq!(diary.event_names(), ["deferred", "deferred", "rejected"]);
+        assert_eq!(observations.of("never").len(), 3);
+        assert_eq!(observations.event_names(), ["deferred", "deferred", "rejected"]);
         running.close().await;
     })
     .await;
@@ -172,8 +172,8 @@ async fn the_first_failure_without_dlx_warns_and_only_that() {
             amqp.publish_with(&queue, "x", id(&number.to_string()))
                 .await;
         }
-        let diary = Observations::default();
-        let running = start(client.consumer(&queue), &diary, |_| Err("no".into())).await;
+        let observations = Observations::default();
+        let running = start(client.consumer(&queue), &observations, |_| Err("no".into())).await;
         stats(&running, "all are rejected", |stats| stats.rejected == 3).await;
         let lines = log_capture::lines();
         let warnings: Vec<_> = lines
@@ -206,8 +206,8 @@ async fn a_policy_of_the_broker_decides_as_well() {
         })
         .await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        let diary = Observations::default();
-        let _running = start(client.consumer(QUEUE), &diary, |_| Err("no".into())).await;
+        let observations = Observations::default();
+        let _running = start(client.consumer(QUEUE), &observations, |_| Err("no".into())).await;
         assert_eq!(take(&amqp, "dead", 1).await[0].id(), Some("a"));
     })
     .await;
@@ -222,16 +222,16 @@ async fn without_parking_what_is_given_up_is_gone_and_said_so() {
         let queue = format!("dropped-{}-{kind}", vhost.name());
         amqp.declare(&queue, kind).await;
         amqp.publish_with(&queue, "x", id("a")).await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(&queue)
             .dlx(true)
             .park(false)
             .retry(policy("fixed(50ms, retries=1)"));
-        let running = start(consumer, &diary, |_| Err("no".into())).await;
-        diary.event("parked").await;
+        let running = start(consumer, &observations, |_| Err("no".into())).await;
+        observations.event("parked").await;
         settled(&vhost, &amqp, &running, &queue).await;
-        assert_eq!(diary.of("a").len(), 2);
+        assert_eq!(observations.of("a").len(), 2);
         assert_eq!(amqp.depth(&format!("{queue}.parked")).await.unwrap_or(0), 0);
         let lines = log_capture::lines();
         let told = lines.iter().any(|line| {

@@ -45,20 +45,20 @@ async fn it_is_made_with_exactly_these_arguments() {
         ] {
             let vhost = broker.vhost().await;
             let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-            let diary = Observations::default();
+            let observations = Observations::default();
             let consumer = client
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"))
                 .work_queue(said.parse().unwrap());
-            let running = start(consumer, &diary, |_| Err("no".into())).await;
+            let running = start(consumer, &observations, |_| Err("no".into())).await;
             assert!(
                 declares(&amqp, arguments).await,
                 "{said}: a publisher that declares the same meets no 406"
             );
             assert!(!declares(&amqp, others).await, "{said}: exactly these");
             amqp.publish_with(QUEUE, "x", id("a")).await;
-            diary.until("a", 2).await;
+            observations.until("a", 2).await;
             parked(&amqp).await;
             running.close().await;
         }
@@ -118,16 +118,16 @@ async fn one_that_was_there_and_is_deleted_is_made_again_where_it_was_said_with_
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         amqp.declare(QUEUE, retryrmq_harness::QueueType::Classic)
             .await;
-        let diary = Observations::default();
+        let observations = Observations::default();
         let consumer = client
             .consumer(QUEUE)
             .dlx(true)
             .work_queue("classic".parse().unwrap());
-        let running = start(consumer, &diary, |_| Ok(())).await;
+        let running = start(consumer, &observations, |_| Ok(())).await;
         amqp.delete(QUEUE).await;
-        diary.event("reconnected").await;
+        observations.event("reconnected").await;
         amqp.publish_with(QUEUE, "x", id("a")).await;
-        diary.until("a", 1).await;
+        observations.until("a", 1).await;
         let again = vhost.queue(QUEUE).await.unwrap();
         assert_eq!(again.arguments()["x-dead-letter-routing-key"], PARKED);
         running.close().await;

@@ -27,7 +27,7 @@ const STATE: &str = "retryrmq.serve.alerts.state";
 
 struct Replica {
     client: Client,
-    desk: Handle,
+    alerting: Handle,
 }
 
 impl Replica {
@@ -40,30 +40,30 @@ impl Replica {
         let client = Client::connect(vhost.url()).await.unwrap();
         let fragile = FailingStateStore::new(BrokerStateStore::new(client.clone(), STATE), works);
         let memory = Arc::clone(&fragile) as Arc<dyn StateStore>;
-        let speaker = NotifierMode::Elected {
+        let mode = NotifierMode::Elected {
             client: client.clone(),
             queue: REPORTS.to_owned(),
         };
-        let desk = Alerting::start(&configuration(text), memory, speaker)
+        let alerting = Alerting::start(&configuration(text), memory, mode)
             .await
             .unwrap();
-        (Self { client, desk }, fragile)
+        (Self { client, alerting }, fragile)
     }
 
     /// In good order.
     async fn leave(self) {
-        self.desk.stop().await;
+        self.alerting.stop().await;
         self.client.close().await;
     }
 
     /// Without a farewell, as by SIGKILL: nothing is saved, and its connections are gone.
     async fn die(self) {
-        drop(self.desk);
+        drop(self.alerting);
         self.client.close().await;
     }
 
     fn is_leader(&self) -> bool {
-        self.desk.counts().is_leader
+        self.alerting.counts().is_leader
     }
 }
 
@@ -73,7 +73,7 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
             .filter(|n| replicas[*n].is_leader())
             .collect();
         match speakers[..] {
-            [speaker] => Ok(speaker),
+            [mode] => Ok(mode),
             _ => Err(format!("{speakers:?}")),
         }
     })
@@ -83,7 +83,7 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
 /// The ids and pages of both groups, once they are shown.
 async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
     eventually(PATIENCE, "both groups are shown", || async {
-        let groups = replica.desk.groups().into_iter();
+        let groups = replica.alerting.groups().into_iter();
         let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.incident)).collect();
         (groups.len() == 2).then_some(groups)
     })
@@ -112,23 +112,23 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         let one = Replica::start(&vhost, &text).await;
         let two = Replica::start(&vhost, &text).await;
         for replica in [&one, &two, &one, &two] {
-            replica.desk.tell(parked("f1"));
+            replica.alerting.tell(parked("f1"));
         }
-        let speaker = one_speaks(&[&one, &two]).await;
-        let (speaker, other) = match speaker {
+        let mode = one_speaks(&[&one, &two]).await;
+        let (mode, other) = match mode {
             0 => (one, two),
             _ => (two, one),
         };
         eventually(PATIENCE, "all four are counted", || async {
-            speaker.desk.counts().failures.get("wake") == Some(&4)
+            mode.alerting.counts().failures.get("wake") == Some(&4)
         })
         .await;
         assert_eq!(kinds(&server.notices(1).await), ["opened"]);
         // What the other one saw is told by the speaker.
-        other.desk.tell(parked("f2"));
+        other.alerting.tell(parked("f2"));
         let second = server.notices(2).await.remove(1);
-        let groups = two_groups(&speaker).await;
-        speaker.die().await;
+        let groups = two_groups(&mode).await;
+        mode.die().await;
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
         eventually(PATIENCE, "the other one speaks", || async {
@@ -141,7 +141,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         })
         .await;
         assert_eq!(two_groups(&other).await, groups);
-        other.desk.tell(parked("f1"));
+        other.alerting.tell(parked("f1"));
         let told = server.notices(4).await;
         assert_eq!(kinds(&told), ["opened", "opened", "resolved", "resolved"]);
         let pages: BTreeSet<&str> = told.iter().filter_map(|one| one["incident"].as_str()).collect();
@@ -167,9 +167,9 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
             three.is_leader()
         })
         .await;
-        three.desk.tell(parked("f1"));
+        three.alerting.tell(parked("f1"));
         assert_eq!(server.notices(5).await[4]["trigger"], "again");
-        three.desk.stop().await;
+        three.alerting.stop().await;
     })
     .await;
 }
@@ -199,7 +199,7 @@ async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_
         );
         let replica = Replica::start(&vhost, &text).await;
         for queue in ["orders", "bills", "empty", "missing"] {
-            replica.desk.tell(parked_in(queue, "f1"));
+            replica.alerting.tell(parked_in(queue, "f1"));
         }
         let over = |count| {
             let server = &server;
@@ -217,11 +217,11 @@ async fn an_incident_is_over_when_nothing_is_parked_any_more_or_a_person_closes_
             over(2).await,
             ["empty", "missing"].map(str::to_owned).into()
         );
-        let groups = replica.desk.groups().into_iter();
+        let groups = replica.alerting.groups().into_iter();
         let bills = groups
             .filter(|group| group.queue == "bills")
             .map(|group| group.id);
-        replica.desk.resolve(bills.collect::<String>()).unwrap();
+        replica.alerting.resolve(bills.collect::<String>()).unwrap();
         assert!(over(3).await.contains("bills"));
         purge(&amqp, "orders.parked").await;
         assert!(over(4).await.contains("orders"));
@@ -242,7 +242,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
         let (one, memory) = Replica::with(&vhost, &text, false).await;
         // Each in a report of its own.
         for fingerprint in ["f1", "f2", "f3"] {
-            one.desk.tell(parked(fingerprint));
+            one.alerting.tell(parked(fingerprint));
             memory.has_failed(2).await;
         }
         // A second return would make a copy, which comes behind all others.
@@ -260,7 +260,7 @@ async fn reports_keep_their_order_however_long_the_state_cannot_be_kept() {
             .filter_map(|one| one["fingerprint"].as_str())
             .collect();
         assert_eq!(told, ["f1", "f2", "f3"]);
-        assert_eq!(three.desk.counts().repeated, 0);
+        assert_eq!(three.alerting.counts().repeated, 0);
         three.leave().await;
     })
     .await;

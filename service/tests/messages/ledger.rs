@@ -224,22 +224,22 @@ pub(crate) async fn replay(client: &Client, queue: &str) -> HashSet<u32> {
 
 #[test]
 fn books_with_a_message_missing_do_not_balance() {
-    let books = Ledger::default();
-    books.sent(4, &HashSet::from([2]));
+    let ledger = Ledger::default();
+    ledger.sent(4, &HashSet::from([2]));
     assert_eq!(token_of(b"<message 00000000>"), Some(0));
-    assert!(books.delivered(b"<message 00000000>") == HandlerScript::Handled);
-    assert!(books.delivered(b"<message 00000003>") == HandlerScript::Parked);
+    assert!(ledger.delivered(b"<message 00000000>") == HandlerScript::Handled);
+    assert!(ledger.delivered(b"<message 00000003>") == HandlerScript::Parked);
     let mut kept = StayedMessages {
         parked: HashSet::from([3]),
         unreadable: HashSet::from([2]),
     };
-    assert_eq!(books.open(&kept), [1]);
+    assert_eq!(ledger.open(&kept), [1]);
     kept.unreadable.insert(1);
-    assert!(books.open(&kept).is_empty());
+    assert!(ledger.open(&kept).is_empty());
     kept.unreadable.clear();
-    assert!(books.delivered(b"<message 00000001>") == HandlerScript::Failed);
-    assert!(books.delivered(b"<message 00000001>") == HandlerScript::Handled);
+    assert!(ledger.delivered(b"<message 00000001>") == HandlerScript::Failed);
+    assert!(ledger.delivered(b"<message 00000001>") == HandlerScript::Handled);
     kept.parked.clear();
-    assert!(books.delivered(b"<message 00000003>") == HandlerScript::Parked);
-    assert_eq!(books.open(&kept), [3]);
+    assert!(ledger.delivered(b"<message 00000003>") == HandlerScript::Parked);
+    assert_eq!(ledger.open(&kept), [3]);
 }

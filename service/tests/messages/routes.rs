@@ -23,8 +23,8 @@ fn messages(usual: Class, (rare, one_in): (Class, u32)) -> Mixture {
     }
 }
 
-fn outcome(books: &Ledger, message: &Message) -> Outcome {
-    match books.delivered(message.body()) {
+fn outcome(ledger: &Ledger, message: &Message) -> Outcome {
+    match ledger.delivered(message.body()) {
         HandlerScript::Handled => Outcome::Ack,
         HandlerScript::Failed => Outcome::retry(Failure::new("no answer")),
         HandlerScript::Parked => Outcome::park(Failure::new("for a person")),
@@ -68,8 +68,8 @@ impl LibraryConsumers {
         if self.strategy != Strategy::Service {
             consumer = consumer.retry("fixed(50ms, retries=2)".parse().unwrap());
         }
-        let books = Ledger::default();
-        let noted = books.clone();
+        let ledger = Ledger::default();
+        let noted = ledger.clone();
         let running = consumer.on_event(stops).start(move |message: Message| {
             let outcome = outcome(&noted, &message);
             async move { outcome }
@@ -82,12 +82,12 @@ impl LibraryConsumers {
             messages(Class::Readable, rare(vhost.broker())),
         )
         .await;
-        books.sent(count, &publishers.publish(count).await);
-        books.settle(vhost, &client, &["strange"]).await;
-        books.mend();
+        ledger.sent(count, &publishers.publish(count).await);
+        ledger.settle(vhost, &client, &["strange"]).await;
+        ledger.mend();
         let replayed = replay(&client, "strange").await;
-        let still = books.settle(vhost, &client, &["strange"]).await;
-        books.balance(&way, &still, &replayed);
+        let still = ledger.settle(vhost, &client, &["strange"]).await;
+        ledger.balance(&way, &still, &replayed);
         // What they cannot be given costs connections, and nothing else does.
         let reconnects = running.stats().reconnects;
         assert!(reconnects == 0 || still.has_unreadable(), "{way}");
@@ -119,8 +119,8 @@ pub(crate) async fn rejected(vhost: &Vhost, kind: QueueType, count: u32) {
     let way = format!("RabbitMQ {}, rejected, {kind}", vhost.broker().version());
     let amqp = vhost.connect().await;
     declare(&amqp, "native", kind, kind == QueueType::Quorum).await;
-    let books = Ledger::default();
-    let noted = books.clone();
+    let ledger = Ledger::default();
+    let noted = ledger.clone();
     let _native = NativeConsumer::start(vhost, "native", move |seen| {
         noted.delivered(&seen.body) == HandlerScript::Handled
     })
@@ -129,14 +129,14 @@ pub(crate) async fn rejected(vhost: &Vhost, kind: QueueType, count: u32) {
     // Its own client gives up its connection for a name that is no text.
     let mut publishers =
         Publishers::connect(vhost, target, messages(Class::Text, (Class::Text, 1))).await;
-    books.sent(count, &publishers.publish(count).await);
+    ledger.sent(count, &publishers.publish(count).await);
     let queues = ["native", INTAKE];
     let client = Client::connect(vhost.url()).await.unwrap();
-    books.settle(vhost, &client, &queues).await;
-    books.mend();
+    ledger.settle(vhost, &client, &queues).await;
+    ledger.mend();
     let replayed = replay(&client, "native").await;
-    let still = books.settle(vhost, &client, &queues).await;
-    books.balance(&way, &still, &replayed);
+    let still = ledger.settle(vhost, &client, &queues).await;
+    ledger.balance(&way, &still, &replayed);
     client.close().await;
 }
 
@@ -147,10 +147,10 @@ pub(crate) async fn delayed(vhost: &Vhost, count: u32) {
     declare_exchange(&amqp, "shop").await;
     amqp.declare("due", QueueType::Quorum).await;
     bind_queue(&amqp, "due", "shop", "order.#").await;
-    let books = Ledger::default();
-    books.mend();
+    let ledger = Ledger::default();
+    ledger.mend();
     let client = Client::connect(vhost.url()).await.unwrap();
-    let noted = books.clone();
+    let noted = ledger.clone();
     let running =
         client
             .consumer("due")
@@ -168,12 +168,12 @@ pub(crate) async fn delayed(vhost: &Vhost, count: u32) {
         messages(Class::Readable, rare(vhost.broker())),
     )
     .await;
-    books.sent(count, &publishers.publish(count).await);
+    ledger.sent(count, &publishers.publish(count).await);
     let queues = ["due", DELAYED];
-    books.settle(vhost, &client, &queues).await;
+    ledger.settle(vhost, &client, &queues).await;
     let replayed = replay(&client, DELAYED).await;
-    let still = books.settle(vhost, &client, &queues).await;
-    books.balance(&way, &still, &replayed);
+    let still = ledger.settle(vhost, &client, &queues).await;
+    ledger.balance(&way, &still, &replayed);
     running.close().await;
     client.close().await;
 }

@@ -44,7 +44,7 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
             amqp.declare("orders", QueueType::Quorum).await;
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
-            let outlet = Arc::new(Parking {
+            let sink = Arc::new(Parking {
                 broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
@@ -63,8 +63,8 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = DueDispatcher::new(Arc::clone(&store), Arc::clone(&outlet));
-            let running = tokio::spawn(ticker.run(
+            let dispatcher = DueDispatcher::new(Arc::clone(&store), Arc::clone(&sink));
+            let running = tokio::spawn(dispatcher.run(
                 async {
                     let _ = stopped.await;
                 },
@@ -94,7 +94,7 @@ async fn what_is_due_is_in_its_queue_and_what_has_none_is_given_up() {
                 found.properties.message_id(),
                 crate::message_drafts::laden().message_id()
             );
-            let parked = outlet.parked.lock().unwrap().clone();
+            let parked = sink.parked.lock().unwrap().clone();
             assert!(
                 matches!(&parked[..], [one] if one.starts_with("gone: ")),
                 "{parked:?}"
@@ -129,7 +129,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             amqp.declare("orders", QueueType::Quorum).await;
             let store = Arc::new(servers.store());
             let client = Client::connect(vhost.url()).await.unwrap();
-            let outlet = Arc::new(Parking {
+            let sink = Arc::new(Parking {
                 broker: BrokerSink::new(client),
                 parked: Mutex::default(),
             });
@@ -142,9 +142,9 @@ async fn a_queue_that_is_full_does_not_stop_another() {
                 .await
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
-            let ticker = DueDispatcher::new(Arc::clone(&store), outlet);
-            let figures = ticker.figures();
-            let running = tokio::spawn(ticker.run(
+            let dispatcher = DueDispatcher::new(Arc::clone(&store), sink);
+            let metrics = dispatcher.metrics();
+            let running = tokio::spawn(dispatcher.run(
                 async {
                     let _ = stopped.await;
                 },
@@ -158,7 +158,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             assert_eq!(amqp.depth("full").await, Some(1));
             // Room again, and what waits comes by itself.
             eventually("refused", || async {
-                (figures.refused() > 0).then_some(())
+                (metrics.refused() > 0).then_some(())
             })
             .await;
             amqp.drain("full").await;

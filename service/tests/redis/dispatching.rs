@@ -76,22 +76,22 @@ impl Counter {
 struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
-    figures: Arc<DispatcherMetrics>,
+    metrics: Arc<DispatcherMetrics>,
 }
 
 impl Running {
-    fn start(store: &Arc<RedisStore>, outlet: &Arc<Counter>) -> Self {
-        let ticker = DueDispatcher::new(Arc::clone(store), Arc::clone(outlet));
-        let figures = ticker.figures();
+    fn start(store: &Arc<RedisStore>, sink: &Arc<Counter>) -> Self {
+        let dispatcher = DueDispatcher::new(Arc::clone(store), Arc::clone(sink));
+        let metrics = dispatcher.metrics();
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(ticker.run(stopped, Duration::from_millis(500)));
+        let task = tokio::spawn(dispatcher.run(stopped, Duration::from_millis(500)));
         Self {
             stop,
             task,
-            figures,
+            metrics,
         }
     }
 
@@ -114,14 +114,14 @@ fn to(routing_key: &str, body: &str) -> StoredMessage {
 async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         // Each with a routing key of its own, and more than a ticker has in hand.
         let stuck: Vec<_> = (0..3_000).map(|n| to(&format!("stuck.{n}"), "")).collect();
         store.keep(&stuck).await.unwrap();
         store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("the fine ones published", || async {
-            (outlet.of("fine").0 == 50).then_some(())
+            (sink.of("fine").0 == 50).then_some(())
         })
         .await;
         running.stop().await;
@@ -133,7 +133,7 @@ async fn an_exchange_whose_queue_never_answers_does_not_stop_a_queue() {
 async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         for exchange in 0..5 {
             let stuck = (0..800).map(|n| {
                 let draft = MessageDraft {
@@ -144,15 +144,15 @@ async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
             });
             store.keep(&stuck.collect::<Vec<_>>()).await.unwrap();
         }
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("as many in hand as may be", || async {
-            (running.figures.in_flight() >= 1_500).then_some(())
+            (running.metrics.in_flight() >= 1_500).then_some(())
         })
         .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
         eventually("the fine ones published", || async {
-            (outlet.of("fine").0 == 50).then_some(())
+            (sink.of("fine").0 == 50).then_some(())
         })
         .await;
         running.stop().await;
@@ -164,21 +164,21 @@ async fn several_exchanges_whose_queues_never_answer_do_not_stop_a_queue() {
 async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messages() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         for number in 0..30 {
             let body = format!("{number}{}", "x".repeat(3 << 20));
             let large = kept("stuck", &body, Duration::ZERO);
             store.keep(&[large]).await.unwrap();
         }
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("some in hand", || async {
-            (running.figures.in_flight() >= 10).then_some(())
+            (running.metrics.in_flight() >= 10).then_some(())
         })
         .await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
         eventually("the fine ones published", || async {
-            (outlet.of("fine").0 == 50).then_some(())
+            (sink.of("fine").0 == 50).then_some(())
         })
         .await;
         running.stop().await;
@@ -190,17 +190,17 @@ async fn a_queue_that_never_answers_leaves_room_for_others_also_with_large_messa
 async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
-        let running = Running::start(&store, &outlet);
+        let sink = Arc::new(Counter::default());
+        let running = Running::start(&store, &sink);
         store.keep(&[to("full", "one")]).await.unwrap();
         // After the fourth time it is paused for eight seconds.
         eventually("refused again and again", || async {
-            (running.figures.refused() >= 4).then_some(())
+            (running.metrics.refused() >= 4).then_some(())
         })
         .await;
         store.keep(&[to("orders", "two")]).await.unwrap();
         tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(outlet.of("orders"), (1, 1));
+        assert_eq!(sink.of("orders"), (1, 1));
         running.stop().await;
     })
     .await;
@@ -210,10 +210,10 @@ async fn one_full_queue_behind_an_exchange_does_not_pause_its_other_routing_keys
 async fn two_replicas_bring_everything_back_once() {
     on_kinds(&[], |servers| async move {
         let (one, other) = (Arc::new(servers.store()), Arc::new(servers.store()));
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         let replicas = [
-            Running::start(&one, &outlet),
-            Running::start(&other, &outlet),
+            Running::start(&one, &sink),
+            Running::start(&other, &sink),
         ];
         for part in 0..8 {
             let batch: Vec<_> = (0..500)
@@ -225,17 +225,17 @@ async fn two_replicas_bring_everything_back_once() {
             one.keep(&batch).await.unwrap();
         }
         eventually("all published", || async {
-            (outlet.of("orders").0 == 4_000).then_some(())
+            (sink.of("orders").0 == 4_000).then_some(())
         })
         .await;
         eventually("all deleted", || async {
             one.count().await.unwrap().is_empty().then_some(())
         })
         .await;
-        assert_eq!(outlet.of("orders"), (4_000, 1));
+        assert_eq!(sink.of("orders"), (4_000, 1));
         let [first, second] = replicas;
         assert_eq!(
-            first.figures.published() + second.figures.published(),
+            first.metrics.published() + second.metrics.published(),
             4_000
         );
         first.stop().await;
@@ -248,7 +248,7 @@ async fn two_replicas_bring_everything_back_once() {
 async fn a_queue_in_trouble_does_not_stop_another() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         for queue in ["gone", "full", "stuck", "panics"] {
             store.keep(&many(queue, 700, Duration::ZERO)).await.unwrap();
         }
@@ -256,24 +256,24 @@ async fn a_queue_in_trouble_does_not_stop_another() {
             .keep(&many("fine", 700, Duration::ZERO))
             .await
             .unwrap();
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("the fine ones published", || async {
-            (outlet.of("fine").0 == 700).then_some(())
+            (sink.of("fine").0 == 700).then_some(())
         })
         .await;
-        assert!(running.figures.refused() > 0);
+        assert!(running.metrics.refused() > 0);
         // Nothing of the others is lost, not even what cannot be parked.
         eventually("what was published deleted", || async {
             let count = store.count().await.unwrap();
             (count.len() == 4 && count.iter().all(|(_, count)| *count == 700)).then_some(())
         })
         .await;
-        *outlet.parks.lock().unwrap() = true;
+        *sink.parks.lock().unwrap() = true;
         eventually("given up", || async {
-            (outlet.given_up.lock().unwrap().len() == 700).then_some(())
+            (sink.given_up.lock().unwrap().len() == 700).then_some(())
         })
         .await;
-        assert!(outlet.given_up.lock().unwrap()[0].ends_with(": no queue takes it"));
+        assert!(sink.given_up.lock().unwrap()[0].ends_with(": no queue takes it"));
         // What never answers does not hold up the end.
         running.stop().await;
     })
@@ -284,22 +284,22 @@ async fn a_queue_in_trouble_does_not_stop_another() {
 async fn a_slow_confirm_outlasts_the_lease() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store_of_short_leases());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         store.keep(&many("slow", 20, Duration::ZERO)).await.unwrap();
         let replicas = [
-            Running::start(&store, &outlet),
-            Running::start(&Arc::new(servers.store_of_short_leases()), &outlet),
+            Running::start(&store, &sink),
+            Running::start(&Arc::new(servers.store_of_short_leases()), &sink),
         ];
         eventually("all deleted", || async {
             store.count().await.unwrap().is_empty().then_some(())
         })
         .await;
         for running in replicas {
-            if running.figures.lost() + running.figures.again() == 0 {
-                assert_eq!(outlet.of("slow"), (20, 1));
+            if running.metrics.lost() + running.metrics.again() == 0 {
+                assert_eq!(sink.of("slow"), (20, 1));
             } else {
                 // This machine was too busy to extend a lease of a second: twice is allowed then, and none is lost.
-                assert_eq!(outlet.of("slow").0, 20);
+                assert_eq!(sink.of("slow").0, 20);
             }
             running.stop().await;
         }
@@ -312,16 +312,16 @@ async fn what_was_published_while_redis_was_away_is_not_published_again() {
     on_kinds(&[], |servers| async move {
         // Its leases run out meanwhile.
         let store = Arc::new(servers.store_of_short_leases());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         store.keep(&many("slow", 50, Duration::ZERO)).await.unwrap();
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("claimed", || async {
-            (running.figures.in_flight() == 50).then_some(())
+            (running.metrics.in_flight() == 50).then_some(())
         })
         .await;
         servers.tell("kill", 0, &[]);
         eventually("published", || async {
-            (outlet.of("slow").0 == 50).then_some(())
+            (sink.of("slow").0 == 50).then_some(())
         })
         .await;
         servers.start(0, &[]);
@@ -333,11 +333,11 @@ async fn what_was_published_while_redis_was_away_is_not_published_again() {
                 .then_some(())
         })
         .await;
-        assert_eq!(outlet.of("slow"), (50, 1));
+        assert_eq!(sink.of("slow"), (50, 1));
         // And it goes on by itself.
         store.keep(&many("fine", 50, Duration::ZERO)).await.unwrap();
         eventually("published", || async {
-            (outlet.of("fine").0 == 50).then_some(())
+            (sink.of("fine").0 == 50).then_some(())
         })
         .await;
         running.stop().await;
@@ -349,20 +349,20 @@ async fn what_was_published_while_redis_was_away_is_not_published_again() {
 async fn a_broker_that_is_away_is_waited_for() {
     on_kinds(&[], |servers| async move {
         let store = Arc::new(servers.store());
-        let outlet = Arc::new(Counter::default());
-        *outlet.away.lock().unwrap() = true;
+        let sink = Arc::new(Counter::default());
+        *sink.away.lock().unwrap() = true;
         store
             .keep(&many("fine", 300, Duration::ZERO))
             .await
             .unwrap();
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("refused", || async {
-            (running.figures.refused() > 0).then_some(())
+            (running.metrics.refused() > 0).then_some(())
         })
         .await;
-        *outlet.away.lock().unwrap() = false;
+        *sink.away.lock().unwrap() = false;
         eventually("published", || async {
-            (outlet.of("fine") == (300, 1)).then_some(())
+            (sink.of("fine") == (300, 1)).then_some(())
         })
         .await;
         running.stop().await;
@@ -378,27 +378,27 @@ async fn the_end_gives_out_nothing_twice() {
             ..servers.configuration()
         };
         let store = Arc::new(RedisStore::new(&configuration, "/").unwrap());
-        let outlet = Arc::new(Counter::default());
+        let sink = Arc::new(Counter::default());
         for _ in 0..3 {
             store
                 .keep(&many("fine", 2_000, Duration::ZERO))
                 .await
                 .unwrap();
-            let running = Running::start(&store, &outlet);
+            let running = Running::start(&store, &sink);
             eventually("begun", || async {
-                (running.figures.published() > 0).then_some(())
+                (running.metrics.published() > 0).then_some(())
             })
             .await;
             running.stop().await;
         }
-        let running = Running::start(&store, &outlet);
+        let running = Running::start(&store, &sink);
         eventually("all deleted", || async {
             store.count().await.unwrap().is_empty().then_some(())
         })
         .await;
         // Three times the same bodies: each was kept as a message of its own.
-        assert_eq!(outlet.of("fine"), (2_000, 3));
-        assert_eq!(running.figures.again(), 0);
+        assert_eq!(sink.of("fine"), (2_000, 3));
+        assert_eq!(running.metrics.again(), 0);
         running.stop().await;
     })
     .await;

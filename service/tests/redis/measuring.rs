@@ -85,10 +85,10 @@ async fn lateness_at_five_thousand_a_second() {
 fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>) {
     let outlets = [Arc::new(Watch::default()), Arc::new(Watch::default())];
     let mut stops = Vec::new();
-    for outlet in &outlets {
-        let ticker = DueDispatcher::new(Arc::new(servers.store()), Arc::clone(outlet));
+    for sink in &outlets {
+        let dispatcher = DueDispatcher::new(Arc::new(servers.store()), Arc::clone(sink));
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(ticker.run(
+        tokio::spawn(dispatcher.run(
             async {
                 let _ = stopped.await;
             },
@@ -102,7 +102,7 @@ fn two_replicas(servers: &Servers) -> ([Arc<Watch>; 2], Vec<oneshot::Sender<()>>
 fn lateness(outlets: &[Arc<Watch>]) -> String {
     let late = outlets
         .iter()
-        .flat_map(|outlet| outlet.late.lock().unwrap().clone());
+        .flat_map(|sink| sink.late.lock().unwrap().clone());
     let mut late: Vec<_> = late.collect();
     late.sort();
     let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
@@ -178,7 +178,7 @@ async fn a_million_that_waits_for_an_hour() {
     );
     let come: usize = outlets
         .iter()
-        .map(|outlet| outlet.late.lock().unwrap().len())
+        .map(|sink| sink.late.lock().unwrap().len())
         .sum();
     assert_eq!(come as u64, kept, "each came once");
     drop(stops);

@@ -35,7 +35,7 @@ url = "{}"
     )
 }
 
-async fn speaker(replicas: &[Replica]) -> usize {
+async fn leader(replicas: &[Replica]) -> usize {
     eventually(PATIENCE, "one replica speaks", || async {
         let mut speaking = Vec::new();
         for (at, replica) in replicas.iter().enumerate() {
@@ -69,7 +69,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
         for queue in ["orders", "bills"] {
             declare(&amqp, queue, QueueType::Quorum, true).await;
         }
-        let is_leader = speaker(&replicas).await;
+        let is_leader = leader(&replicas).await;
         let orders = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let bills = NativeConsumer::start(&vhost, "bills", |_| false).await;
         let gold = r#"{"tier": "gold", "customer": 7, "card": "sesame-4711"}"#;
@@ -92,7 +92,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
             "only what was asked for is sent: {said}"
         );
         replicas.remove(is_leader).kill().await;
-        speaker(&replicas).await;
+        leader(&replicas).await;
         amqp.publish_with("bills", gold, id("b")).await;
         // Killed before it knew that the page was taken, a speaker's notice is sent again by the next: of the same page.
         let opened = || {

@@ -63,11 +63,11 @@ async fn settle(channel: &Channel, delivery: &Delivery, orders: &WorkerOptions) 
         Some(AMQPValue::LongUInt(attempt)) => *attempt,
         _ => 1,
     };
-    let deed = act(number, kind, attempt, attempt - 1, &orders.scratch).await;
+    let attempt_end = act(number, kind, attempt, attempt - 1, &orders.scratch).await;
     channel
         .basic_ack(delivery.delivery_tag, BasicAckOptions::default())
         .await?;
-    let (queue, reason) = match deed {
+    let (queue, reason) = match attempt_end {
         AttemptEnd::Succeed => return Ok(()),
         AttemptEnd::Park => (format!("{}.parked", orders.queue), "requested"),
         _ if attempt == ATTEMPTS => (format!("{}.parked", orders.queue), "exhausted"),

@@ -28,11 +28,11 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// One side while it is played.
 pub(crate) struct ConsumerSide<'a> {
-    cast: ScenarioSetup<'a>,
-    place: &'a Environment,
+    setup: ScenarioSetup<'a>,
+    environment: &'a Environment,
     plan: SidePlan,
     pub(crate) queue: String,
-    pub(crate) books: SideLedger,
+    pub(crate) ledger: SideLedger,
     vhost: &'a Vhost,
     urls: Vec<String>,
     scratch: TempDir,
@@ -42,22 +42,22 @@ pub(crate) struct ConsumerSide<'a> {
 
 impl<'a> ConsumerSide<'a> {
     pub(crate) fn new(
-        place: &'a Environment,
+        environment: &'a Environment,
         vhost: &'a Vhost,
         plan: SidePlan,
-        cast: ScenarioSetup<'a>,
+        setup: ScenarioSetup<'a>,
         nodes_rest: &'a AtomicBool,
     ) -> Self {
-        let books = SideLedger::new();
-        books.note(plan.to_string());
+        let ledger = SideLedger::new();
+        ledger.note(plan.to_string());
         ConsumerSide {
-            cast,
-            place,
+            setup,
+            environment,
             queue: format!("orders.{}", plan.work),
             plan,
-            books,
+            ledger,
             vhost,
-            urls: place.urls(vhost),
+            urls: environment.urls(vhost),
             scratch: tempfile::tempdir().expect("a folder can be made"),
             nodes_rest,
         }
@@ -73,8 +73,8 @@ impl<'a> ConsumerSide<'a> {
             amqp.declare(&self.queue, self.plan.work).await;
             amqp.close().await;
         }
-        let wires = join_all((0..self.plan.replicas).map(|_| ProxiedNetwork::to(&self.urls))).await;
-        let seats = self.take_seats(wires);
+        let networks = join_all((0..self.plan.replicas).map(|_| ProxiedNetwork::to(&self.urls))).await;
+        let processes = self.start_processes(networks);
         eventually(PATIENCE, "somebody consumes", || async {
             let amqp = connect(&self.urls[0]).await;
             let consumers = amqp.consumers(&self.queue).await;
@@ -82,11 +82,11 @@ impl<'a> ConsumerSide<'a> {
             consumers.is_some_and(|consumers| consumers > 0)
         })
         .await;
-        self.books.note("somebody consumes");
-        seats
+        self.ledger.note("somebody consumes");
+        processes
     }
 
-    fn take_seats(&self, wires: Vec<ProxiedNetwork>) -> Vec<SupervisedProcess> {
+    fn start_processes(&self, networks: Vec<ProxiedNetwork>) -> Vec<SupervisedProcess> {
         let plan = &self.plan;
         let orders = WorkerOptions {
             url: String::new(),
@@ -98,17 +98,17 @@ impl<'a> ConsumerSide<'a> {
             concurrency: plan.concurrency,
             batch: plan.batch,
             scratch: self.scratch.path().into(),
-            hasty: self.cast.hasty,
+            hasty: self.setup.hasty,
         };
-        let seat =
-            |(number, wire)| SupervisedProcess::take(self.cast.program, number, wire, &orders, &self.books);
-        wires.into_iter().enumerate().map(seat).collect()
+        let process =
+            |(number, network)| SupervisedProcess::take(self.setup.program, number, network, &orders, &self.ledger);
+        networks.into_iter().enumerate().map(process).collect()
     }
 
     /// Publishes and does harm.
-    pub(crate) async fn play(&self, seats: &[SupervisedProcess]) {
-        let wire = ProxiedNetwork::to(&self.urls).await;
-        let url = wire.url();
+    pub(crate) async fn play(&self, processes: &[SupervisedProcess]) {
+        let network = ProxiedNetwork::to(&self.urls).await;
+        let url = network.url();
         let goes_on = |number: u32, least: u32| {
             number <= least || number <= MOST && !self.nodes_rest.load(Ordering::Relaxed)
         };
@@ -117,56 +117,56 @@ impl<'a> ConsumerSide<'a> {
             &url,
             &self.queue,
             &options,
-            self.plan.letters(),
-            |number| goes_on(number, self.plan.least_letters),
-            &self.books,
+            self.plan.planned_messages(),
+            |number| goes_on(number, self.plan.least_messages),
+            &self.ledger,
         );
-        let harm = async {
-            let harms = (1..).zip(self.plan.harms());
-            for (_, (after, harm)) in
-                harms.take_while(|(number, _)| goes_on(*number, self.plan.least_harms))
+        let fault = async {
+            let faults = (1..).zip(self.plan.faults());
+            for (_, (after, fault)) in
+                faults.take_while(|(number, _)| goes_on(*number, self.plan.least_faults))
             {
                 sleep(after).await;
-                self.books.note(format!("{harm:?}"));
-                match harm {
-                    Fault::Kill { seat } => seats[seat].kill(),
-                    Fault::Stop { seat } => seats[seat].stop(),
-                    Fault::Network { seat, cut } => {
-                        self.books.harmed(|tally| tally.cuts += 1);
-                        match seats.get(seat) {
-                            Some(seat) => seat.cut(cut).await,
-                            None => wire.harm(cut).await,
+                self.ledger.note(format!("{fault:?}"));
+                match fault {
+                    Fault::Kill { process } => processes[process].kill(),
+                    Fault::Stop { process } => processes[process].stop(),
+                    Fault::Network { process, cut } => {
+                        self.ledger.harmed(|fault_counts| fault_counts.cuts += 1);
+                        match processes.get(process) {
+                            Some(process) => process.cut(cut).await,
+                            None => network.fault(cut).await,
                         }
                     }
                 }
             }
         };
-        tokio::join!(publish, harm);
-        self.books
+        tokio::join!(publish, fault);
+        self.ledger
             .note("all is published, and no more harm is done");
     }
 
     /// Waits for the end of everything, and looks into every queue.
-    pub(crate) async fn end(&self, mut seats: Vec<SupervisedProcess>) {
+    pub(crate) async fn end(&self, mut processes: Vec<SupervisedProcess>) {
         let amqp = connect(&self.urls[0]).await;
-        let deadline = Instant::now() + self.cast.bound;
+        let deadline = Instant::now() + self.setup.bound;
         loop {
             self.quiet(&amqp, deadline).await;
-            let wires = join_all(seats.into_iter().map(SupervisedProcess::leave)).await;
+            let networks = join_all(processes.into_iter().map(SupervisedProcess::leave)).await;
             self.empty_parking(&amqp).await;
             if Instant::now() > deadline || self.left(&amqp).await.is_empty() {
                 break;
             }
             // What a consumer had not begun with goes back when it ends.
-            self.books.note("something came back");
-            seats = self.take_seats(wires);
+            self.ledger.note("something came back");
+            processes = self.start_processes(networks);
         }
         for (queue, _) in self.left(&amqp).await {
             let messages = amqp.drain(&queue).await;
             let what = format!("{} messages are left in {queue}", messages.len());
-            self.books.problem(what);
+            self.ledger.problem(what);
             for message in messages {
-                self.books.queued(&queue, &message);
+                self.ledger.queued(&queue, &message);
             }
         }
         amqp.close().await;
@@ -177,8 +177,8 @@ impl<'a> ConsumerSide<'a> {
         let mut release = LeadershipRepair::new();
         loop {
             self.empty_parking(amqp).await;
-            let unsettled = self.books.unsettled();
-            let quiet = unsettled.is_empty() && !self.books.is_running();
+            let unsettled = self.ledger.unsettled();
+            let quiet = unsettled.is_empty() && !self.ledger.is_running();
             let left = self.left(amqp).await;
             if quiet && left.is_empty() {
                 return;
@@ -187,10 +187,10 @@ impl<'a> ConsumerSide<'a> {
                 release
                     .look(
                         unsettled.len(),
-                        self.place,
+                        self.environment,
                         self.vhost,
                         &self.queue,
-                        &self.books,
+                        &self.ledger,
                     )
                     .await;
             }
@@ -198,9 +198,9 @@ impl<'a> ConsumerSide<'a> {
                 let (count, first) = (unsettled.len(), unsettled.into_iter().take(10));
                 let first: Vec<_> = first.collect();
                 self.note_queues().await;
-                return self.books.problem(format!(
+                return self.ledger.problem(format!(
                     "it does not come to its end: {count} are neither handled nor parked after {:?}: {}",
-                    self.cast.bound,
+                    self.setup.bound,
                     first.join(", ")
                 ));
             }
@@ -217,7 +217,7 @@ impl<'a> ConsumerSide<'a> {
         for queue in own {
             let raw = &queue.raw;
             let name = queue.name();
-            self.books.note(format!(
+            self.ledger.note(format!(
                 "{name}: {} {} by {}, members online {}, messages {:?}, ready {:?}, unacknowledged {:?}, being dead-lettered {:?}",
                 raw["type"],
                 raw["state"],
@@ -229,8 +229,8 @@ impl<'a> ConsumerSide<'a> {
                 queue.dead_lettering(),
             ));
             if queue.kind() == "quorum" {
-                let told = self.place.told_by_leader(self.vhost, name).await;
-                self.books.note(format!("{name}: {told}"));
+                let told = self.environment.told_by_leader(self.vhost, name).await;
+                self.ledger.note(format!("{name}: {told}"));
             }
         }
     }
@@ -239,7 +239,7 @@ impl<'a> ConsumerSide<'a> {
         let parking = format!("{}.parked", self.queue);
         if amqp.depth(&parking).await.unwrap_or(0) > 0 {
             for message in amqp.drain(&parking).await {
-                self.books.parked(&message);
+                self.ledger.parked(&message);
             }
         }
     }

@@ -25,8 +25,8 @@ impl Environment {
     ///
     /// # Panics
     /// When they do not start, or the broker cannot be controlled.
-    pub async fn start(broker: &Broker, ground: EnvironmentKind) -> Self {
-        let count = if ground == EnvironmentKind::Cluster { 3 } else { 1 };
+    pub async fn start(broker: &Broker, environment_kind: EnvironmentKind) -> Self {
+        let count = if environment_kind == EnvironmentKind::Cluster { 3 } else { 1 };
         let nodes: Vec<Node> = join_all((0..count).map(|_| broker.own_node(&[]))).await;
         for node in &nodes[1..] {
             node.join(&nodes[0]).await;
@@ -58,9 +58,9 @@ impl Environment {
     ///
     /// # Panics
     /// When it does not come back.
-    pub async fn harm(&self, harm: NodeFault, vhost: &Vhost, queue: &str, sides: &[&SideLedger]) {
+    pub async fn fault(&self, fault: NodeFault, vhost: &Vhost, queue: &str, sides: &[&SideLedger]) {
         let holder = self.holder(vhost, queue).await;
-        let at = if harm.holder {
+        let at = if fault.holder {
             holder
         } else {
             (holder + 1) % self.nodes.len()
@@ -69,19 +69,19 @@ impl Environment {
         let held = at == holder;
         let what = if held { "holds" } else { "does not hold" };
         for side in sides {
-            side.note(format!("{name}, which {what} {queue}, is {harm}"));
-            side.harmed(|tally| match (harm.kill, held) {
-                (false, _) => tally.nodes_stopped += 1,
-                (true, true) => tally.holders_killed += 1,
-                (true, false) => tally.others_killed += 1,
+            side.note(format!("{name}, which {what} {queue}, is {fault}"));
+            side.harmed(|fault_counts| match (fault.kill, held) {
+                (false, _) => fault_counts.nodes_stopped += 1,
+                (true, true) => fault_counts.holders_killed += 1,
+                (true, false) => fault_counts.others_killed += 1,
             });
         }
-        if harm.kill {
+        if fault.kill {
             node.kill().await;
         } else {
             node.stop().await;
         }
-        tokio::time::sleep(harm.away).await;
+        tokio::time::sleep(fault.away).await;
         node.start().await;
         for side in sides {
             side.note(format!("{name} is back"));

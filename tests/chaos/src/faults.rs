@@ -13,17 +13,17 @@ pub enum Fault {
     /// A consumer is killed (SIGKILL), and another takes its place.
     Kill {
         /// Which.
-        seat: usize,
+        process: usize,
     },
     /// A consumer is told to end (SIGTERM), and another takes its place.
     Stop {
         /// Which.
-        seat: usize,
+        process: usize,
     },
     /// The network of a consumer, or of the publisher.
     Network {
         /// Which; the publisher has the number after the last consumer.
-        seat: usize,
+        process: usize,
         /// What.
         cut: NetworkFault,
     },

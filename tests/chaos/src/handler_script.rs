@@ -82,7 +82,7 @@ impl HandlerScript {
     }
 
     /// What an attempt does, apart from how long it takes and whom it takes along.
-    pub fn deed(self, attempt: u32, deferrals: u32) -> AttemptEnd {
+    pub fn attempt_end(self, attempt: u32, deferrals: u32) -> AttemptEnd {
         match self {
             Self::Fails(times) if attempt <= times => AttemptEnd::Fail,
             Self::FailsAlways => AttemptEnd::Fail,
@@ -181,7 +181,7 @@ mod tests {
     fn what_can_succeed_does_so_with_an_attempt_to_spare() {
         let mut random = Rng::with_seed(2);
         for kind in (0..2_000).map(|_| HandlerScript::any(&mut random)) {
-            let succeeds = (1..ATTEMPTS).any(|attempt| kind.deed(attempt, 9) == AttemptEnd::Succeed);
+            let succeeds = (1..ATTEMPTS).any(|attempt| kind.attempt_end(attempt, 9) == AttemptEnd::Succeed);
             assert_eq!(succeeds, !kind.is_doomed(), "{kind}");
         }
     }

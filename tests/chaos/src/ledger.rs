@@ -21,7 +21,7 @@ pub struct SideLedger {
 struct LedgerEntries {
     began: Instant,
     pages: BTreeMap<u32, LedgerEntry>,
-    tally: FaultCounts,
+    fault_counts: FaultCounts,
     retries: u64,
     repeats: u64,
     /// Attempts that have begun and not ended, by the consumer.
@@ -53,7 +53,7 @@ pub struct Verdict {
     /// The balance.
     pub report: Report,
     /// What was done.
-    pub tally: FaultCounts,
+    pub fault_counts: FaultCounts,
     /// How many retries there were.
     pub retries: u64,
     /// How often something was published again, because its publisher could not know: each may be a duplicate.
@@ -76,7 +76,7 @@ impl SideLedger {
         let pages = LedgerEntries {
             began: Instant::now(),
             pages: BTreeMap::new(),
-            tally: FaultCounts::default(),
+            fault_counts: FaultCounts::default(),
             retries: 0,
             repeats: 0,
             running: BTreeSet::new(),
@@ -102,7 +102,7 @@ impl SideLedger {
 
     /// Harm was done.
     pub fn harmed(&self, count: impl FnOnce(&mut FaultCounts)) {
-        count(&mut self.pages().tally);
+        count(&mut self.pages().fault_counts);
     }
 
     /// Something that must not be.
@@ -138,14 +138,14 @@ impl SideLedger {
     }
 
     /// A line that a consumer told.
-    pub fn told(&self, seat: usize, kind: &str, what: &str) {
-        self.note(format!("consumer {seat}: {kind} {what}"));
+    pub fn told(&self, process: usize, kind: &str, what: &str) {
+        self.note(format!("consumer {process}: {kind} {what}"));
         let (first, rest) = what.split_once(' ').unwrap_or((what, ""));
         let number = first.parse::<u32>();
         match (kind, number) {
             ("begin", Ok(number)) => {
                 let mut pages = self.pages();
-                pages.running.insert((seat, number));
+                pages.running.insert((process, number));
                 if let Some(page) = pages.pages.get_mut(&number) {
                     page.runs += 1;
                     page.attempts.insert(rest.to_owned());
@@ -157,15 +157,15 @@ impl SideLedger {
                     page.succeeded = true;
                 }
             }
-            ("end", Ok(number)) => drop(self.pages().running.remove(&(seat, number))),
+            ("end", Ok(number)) => drop(self.pages().running.remove(&(process, number))),
             ("event", _) if first == "retried" => self.pages().retries += 1,
             _ => {}
         }
     }
 
     /// The process of a consumer has ended.
-    pub fn gone(&self, seat: usize) {
-        self.pages().running.retain(|(at, _)| *at != seat);
+    pub fn gone(&self, process: usize) {
+        self.pages().running.retain(|(at, _)| *at != process);
     }
 
     /// A message was taken out of the parking queue.
@@ -248,7 +248,7 @@ impl SideLedger {
         }
         Verdict {
             report,
-            tally: pages.tally,
+            fault_counts: pages.fault_counts,
             retries: pages.retries,
             repeats: pages.repeats,
             problems,
@@ -264,7 +264,7 @@ impl SideLedger {
         let pages = self.pages();
         Verdict {
             report,
-            tally: pages.tally,
+            fault_counts: pages.fault_counts,
             retries: pages.retries,
             repeats: pages.repeats,
             problems: pages.problems.clone(),
@@ -281,70 +281,70 @@ impl SideLedger {
 mod tests {
     use super::*;
 
-    fn books(kinds: &[HandlerScript]) -> SideLedger {
-        let books = SideLedger::new();
+    fn ledger(kinds: &[HandlerScript]) -> SideLedger {
+        let ledger = SideLedger::new();
         for (number, kind) in (1..).zip(kinds) {
-            books.publishing(number, *kind);
-            books.published(number);
+            ledger.publishing(number, *kind);
+            ledger.published(number);
         }
-        books
+        ledger
     }
 
-    fn problems(books: &SideLedger, gentle: bool) -> String {
-        books.judge(gentle).problems.join("; ")
+    fn problems(ledger: &SideLedger, gentle: bool) -> String {
+        ledger.judge(gentle).problems.join("; ")
     }
 
     #[test]
     fn what_was_handled_or_parked_for_a_reason_is_well() {
-        let books = books(&[HandlerScript::Fine, HandlerScript::FailsAlways, HandlerScript::Poison]);
-        books.told(0, "begin", "1 1.0");
-        books.told(0, "done", "1");
-        books.told(0, "end", "1");
-        assert_eq!(books.unsettled(), ["2 (fails-always)", "3 (poison)"]);
-        books.parked_as(2, "exhausted".into());
-        books.parked_as(3, "delivery-limit".into());
-        assert!(books.unsettled().is_empty() && !books.is_running());
-        assert_eq!(problems(&books, true), "");
+        let ledger = ledger(&[HandlerScript::Fine, HandlerScript::FailsAlways, HandlerScript::Poison]);
+        ledger.told(0, "begin", "1 1.0");
+        ledger.told(0, "done", "1");
+        ledger.told(0, "end", "1");
+        assert_eq!(ledger.unsettled(), ["2 (fails-always)", "3 (poison)"]);
+        ledger.parked_as(2, "exhausted".into());
+        ledger.parked_as(3, "delivery-limit".into());
+        assert!(ledger.unsettled().is_empty() && !ledger.is_running());
+        assert_eq!(problems(&ledger, true), "");
     }
 
     #[test]
     fn a_message_that_is_nowhere_is_found_missing() {
-        let books = books(&[HandlerScript::Fine, HandlerScript::Fails(1)]);
-        books.told(0, "done", "1");
-        assert_eq!(problems(&books, false), "1 lost: 2 (fails 1)");
+        let ledger = ledger(&[HandlerScript::Fine, HandlerScript::Fails(1)]);
+        ledger.told(0, "done", "1");
+        assert_eq!(problems(&ledger, false), "1 lost: 2 (fails 1)");
     }
 
     #[test]
     fn an_innocent_message_that_is_parked_is_found() {
-        let books = books(&[HandlerScript::Fine]);
-        books.told(0, "begin", "1 1.0");
-        books.parked_as(1, "delivery-limit".into());
-        assert!(problems(&books, false).contains("message 1 (fine) is parked as delivery-limit"));
+        let ledger = ledger(&[HandlerScript::Fine]);
+        ledger.told(0, "begin", "1 1.0");
+        ledger.parked_as(1, "delivery-limit".into());
+        assert!(problems(&ledger, false).contains("message 1 (fine) is parked as delivery-limit"));
         for _ in 0..7 {
-            books.told(0, "begin", "1 1.0");
+            ledger.told(0, "begin", "1 1.0");
         }
-        assert_eq!(problems(&books, false), "", "it was hit seven times itself");
+        assert_eq!(problems(&ledger, false), "", "it was hit seven times itself");
     }
 
     #[test]
     fn what_is_handled_twice_is_found_where_nobody_was_harmed() {
-        let books = books(&[HandlerScript::Fine]);
-        books.told(0, "done", "1");
-        books.told(1, "done", "1");
-        assert_eq!(problems(&books, false), "");
-        assert!(problems(&books, true).contains("1 handled twice"));
-        books.doubtful(1, "its confirm did not come");
-        assert_eq!(problems(&books, true), "");
+        let ledger = ledger(&[HandlerScript::Fine]);
+        ledger.told(0, "done", "1");
+        ledger.told(1, "done", "1");
+        assert_eq!(problems(&ledger, false), "");
+        assert!(problems(&ledger, true).contains("1 handled twice"));
+        ledger.doubtful(1, "its confirm did not come");
+        assert_eq!(problems(&ledger, true), "");
     }
 
     #[test]
     fn what_runs_ends_with_its_process() {
-        let books = books(&[HandlerScript::Fine]);
-        books.told(2, "begin", "1 1.0");
-        assert!(books.is_running());
-        books.gone(1);
-        assert!(books.is_running());
-        books.gone(2);
-        assert!(!books.is_running());
+        let ledger = ledger(&[HandlerScript::Fine]);
+        ledger.told(2, "begin", "1 1.0");
+        assert!(ledger.is_running());
+        ledger.gone(1);
+        assert!(ledger.is_running());
+        ledger.gone(2);
+        assert!(!ledger.is_running());
     }
 }

@@ -48,7 +48,7 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let program = std::env::current_exe().expect("a program knows where it is");
-    let programme = RunOptions {
+    let run_options = RunOptions {
         seeds: (arguments.seed..arguments.seed + arguments.seeds).collect(),
         types: QueueType::ALL.to_vec(),
         traces: arguments.traces,
@@ -58,7 +58,7 @@ async fn main() -> ExitCode {
         hasty: false,
         bound: BOUND,
     };
-    let outcome = run(&brokers, &programme, cast).await;
+    let outcome = run(&brokers, &run_options, cast).await;
     println!("\n{}", outcome.sums.table());
     for broken in &outcome.broken {
         println!("\n{broken}");

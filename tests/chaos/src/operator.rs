@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Deletes waiting queues that are not alive, for as long as it is let. A quorum queue that was made just before its node was killed can
 /// come back without a leader before 4.3: it is there, takes nothing and never answers. What was in it was never safe.
-pub async fn delete_dead_queues(place: &Environment, vhost: &Vhost, queue: &str, books: &SideLedger) {
+pub async fn delete_dead_queues(environment: &Environment, vhost: &Vhost, queue: &str, ledger: &SideLedger) {
     let waiting = format!("{queue}.retry.");
     let mut silent = BTreeMap::new();
     loop {
@@ -37,14 +37,14 @@ pub async fn delete_dead_queues(place: &Environment, vhost: &Vhost, queue: &str,
                 continue;
             }
             silent.remove(&name);
-            if place.has_leader(vhost, &name).await {
+            if environment.has_leader(vhost, &name).await {
                 continue;
             }
-            books.note(format!("{name} is not alive, and an operator deletes it"));
-            books.harmed(|tally| tally.mended += 1);
+            ledger.note(format!("{name} is not alive, and an operator deletes it"));
+            ledger.harmed(|fault_counts| fault_counts.mended += 1);
             let path = format!("queues/{}/{name}", vhost.name());
             if let Err(error) = management.delete(path).await {
-                books.note(format!("{name} is not deleted: {error}"));
+                ledger.note(format!("{name} is not deleted: {error}"));
             }
         }
     }
@@ -71,10 +71,10 @@ impl LeadershipRepair {
     pub async fn look(
         &mut self,
         unsettled: usize,
-        place: &Environment,
+        environment: &Environment,
         vhost: &Vhost,
         queue: &str,
-        books: &SideLedger,
+        ledger: &SideLedger,
     ) {
         if unsettled != self.unsettled {
             *self = LeadershipRepair {
@@ -82,7 +82,7 @@ impl LeadershipRepair {
                 unsettled,
             };
         }
-        if self.since.elapsed() < BELIEF || !place.is_cluster() {
+        if self.since.elapsed() < BELIEF || !environment.is_cluster() {
             return;
         }
         let waiting = format!("{queue}.retry.");
@@ -90,9 +90,9 @@ impl LeadershipRepair {
             let name = keeper.name();
             let keeps = keeper.messages() > keeper.ready();
             if keeper.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
-                books.note(format!("an operator has another node lead {name}"));
-                books.harmed(|tally| tally.mended += 1);
-                place.move_leader(vhost, name).await;
+                ledger.note(format!("an operator has another node lead {name}"));
+                ledger.harmed(|fault_counts| fault_counts.mended += 1);
+                environment.move_leader(vhost, name).await;
             }
         }
         self.since = Instant::now();

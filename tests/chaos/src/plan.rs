@@ -57,9 +57,9 @@ pub struct Scenario {
     /// The seed.
     pub seed: u64,
     /// Where.
-    pub ground: EnvironmentKind,
+    pub environment_kind: EnvironmentKind,
     /// How much harm.
-    pub temper: Severity,
+    pub severity: Severity,
     /// What is done to nodes.
     pub nodes: Vec<NodeFault>,
 }
@@ -106,9 +106,9 @@ pub struct SidePlan {
     /// How many messages a handler gets at most; `None` for single ones.
     pub batch: Option<usize>,
     /// How many messages are published at least; more follow until the harm to nodes is over.
-    pub least_letters: u32,
+    pub least_messages: u32,
     /// How often harm is done at least, likewise.
-    pub least_harms: u32,
+    pub least_faults: u32,
     /// The message that takes its process along whenever it runs.
     pub poison: Option<u32>,
     gentle: bool,
@@ -121,14 +121,14 @@ impl Scenario {
         Self::on(EnvironmentKind::of(seed), seed)
     }
 
-    fn on(ground: EnvironmentKind, seed: u64) -> Self {
+    fn on(environment_kind: EnvironmentKind, seed: u64) -> Self {
         let mut random = chance(seed, 0);
-        let temper = match (ground, random.u8(0..10)) {
+        let severity = match (environment_kind, random.u8(0..10)) {
             (EnvironmentKind::Single, 0) => Severity::Gentle,
             (EnvironmentKind::Single, 1 | 2) => Severity::Clients,
             _ => Severity::Everything,
         };
-        let count = if temper == Severity::Everything {
+        let count = if severity == Severity::Everything {
             random.usize(1..3)
         } else {
             0
@@ -142,8 +142,8 @@ impl Scenario {
         let nodes = nodes.collect();
         Self {
             seed,
-            ground,
-            temper,
+            environment_kind,
+            severity,
             nodes,
         }
     }
@@ -153,7 +153,7 @@ impl Scenario {
         let salt = if work == QueueType::Classic { 1 } else { 2 };
         let mut random = chance(self.seed, salt);
         // A classic queue dead-letters at most once: what is on its way when its broker goes, is gone.
-        let brokers_live = self.temper != Severity::Everything;
+        let brokers_live = self.severity != Severity::Everything;
         let waiting = if brokers_live && random.bool() {
             QueueType::Classic
         } else {
@@ -171,7 +171,7 @@ impl Scenario {
         } else {
             work
         };
-        let gentle = self.temper == Severity::Gentle;
+        let gentle = self.severity == Severity::Gentle;
         // `native` counts every return as a retry, and parks nothing for its crashes.
         let poison = !gentle && strategy != Strategy::Native && random.u8(0..4) == 0;
         let replicas = random.usize(1..4);
@@ -188,8 +188,8 @@ impl Scenario {
             prefetch,
             concurrency: random.usize(1..9),
             batch,
-            least_letters: random.u32(40..120),
-            least_harms: random.u32(3..7),
+            least_messages: random.u32(40..120),
+            least_faults: random.u32(3..7),
             poison: poison.then(|| random.u32(1..30)),
             gentle,
             seed: random.u64(..),
@@ -199,21 +199,21 @@ impl Scenario {
 
 impl SidePlan {
     /// What is published, without an end, numbered from 1.
-    pub fn letters(&self) -> impl Iterator<Item = (u32, PlannedMessage)> {
+    pub fn planned_messages(&self) -> impl Iterator<Item = (u32, PlannedMessage)> {
         let mut random = chance(self.seed, 3);
-        (1..).map(move |number| (number, self.letter(number, &mut random)))
+        (1..).map(move |number| (number, self.planned_message(number, &mut random)))
     }
 
     /// What is done, without an end, and how long after the one before.
-    pub fn harms(&self) -> impl Iterator<Item = (Duration, Fault)> {
+    pub fn faults(&self) -> impl Iterator<Item = (Duration, Fault)> {
         let mut random = chance(self.seed, 4);
         std::iter::repeat_with(move || {
             let after = Duration::from_millis(random.u64(150..2_500));
-            (after, self.harm(&mut random))
+            (after, self.fault(&mut random))
         })
     }
 
-    fn letter(&self, number: u32, random: &mut Rng) -> PlannedMessage {
+    fn planned_message(&self, number: u32, random: &mut Rng) -> PlannedMessage {
         let kind = if self.gentle {
             HandlerScript::gentle(random)
         } else {
@@ -233,14 +233,14 @@ impl SidePlan {
         }
     }
 
-    fn harm(&self, random: &mut Rng) -> Fault {
-        let seat = random.usize(..self.replicas);
+    fn fault(&self, random: &mut Rng) -> Fault {
+        let process = random.usize(..self.replicas);
         match random.u8(0..10) {
-            _ if self.gentle => Fault::Stop { seat },
-            0..4 => Fault::Kill { seat },
-            4..6 => Fault::Stop { seat },
+            _ if self.gentle => Fault::Stop { process },
+            0..4 => Fault::Kill { process },
+            4..6 => Fault::Stop { process },
             _ => Fault::Network {
-                seat: random.usize(..=self.replicas),
+                process: random.usize(..=self.replicas),
                 cut: NetworkFault::choose(random),
             },
         }
@@ -302,24 +302,24 @@ mod tests {
             let (one, other) = (Scenario::new(seed), Scenario::new(seed));
             assert_eq!(one, other);
             for work in QueueType::ALL {
-                let sides = [&one, &other].map(|life| life.side(work, Version::V4_3));
+                let sides = [&one, &other].map(|scenario| scenario.side(work, Version::V4_3));
                 assert_eq!(sides[0], sides[1]);
-                let [letters, others] = [0, 1].map(|at| sides[at].letters().take(99));
-                assert!(letters.eq(others));
-                let [harms, others] = [0, 1].map(|at| sides[at].harms().take(99));
-                assert!(harms.eq(others));
+                let [planned_messages, others] = [0, 1].map(|at| sides[at].planned_messages().take(99));
+                assert!(planned_messages.eq(others));
+                let [faults, others] = [0, 1].map(|at| sides[at].faults().take(99));
+                assert!(faults.eq(others));
             }
         }
     }
 
     #[test]
     fn a_hundred_seeds_name_every_sort_of_life() {
-        let lives: Vec<_> = (0..100).map(Scenario::new).collect();
-        for ground in [EnvironmentKind::Single, EnvironmentKind::Cluster] {
-            assert!(lives.iter().any(|life| life.ground == ground));
+        let scenarios: Vec<_> = (0..100).map(Scenario::new).collect();
+        for environment_kind in [EnvironmentKind::Single, EnvironmentKind::Cluster] {
+            assert!(scenarios.iter().any(|scenario| scenario.environment_kind == environment_kind));
         }
-        for temper in [Severity::Gentle, Severity::Clients, Severity::Everything] {
-            assert!(lives.iter().any(|life| life.temper == temper), "{temper:?}");
+        for severity in [Severity::Gentle, Severity::Clients, Severity::Everything] {
+            assert!(scenarios.iter().any(|scenario| scenario.severity == severity), "{severity:?}");
         }
         for strategy in [
             Strategy::RetryQueues,
@@ -327,16 +327,16 @@ mod tests {
             Strategy::Native,
         ] {
             let has =
-                |life: &Scenario| life.side(QueueType::Quorum, Version::V4_3).strategy == strategy;
-            assert!(lives.iter().any(has), "{strategy}");
+                |scenario: &Scenario| scenario.side(QueueType::Quorum, Version::V4_3).strategy == strategy;
+            assert!(scenarios.iter().any(has), "{strategy}");
         }
-        let sides = lives
+        let sides = scenarios
             .iter()
-            .map(|life| life.side(QueueType::Classic, Version::V3_10));
+            .map(|scenario| scenario.side(QueueType::Classic, Version::V3_10));
         let poisoned = sides.filter(|side| {
-            side.letters()
+            side.planned_messages()
                 .take(30)
-                .any(|(_, letter)| letter.kind == HandlerScript::Poison)
+                .any(|(_, planned_message)| planned_message.kind == HandlerScript::Poison)
         });
         let poisoned = poisoned.count();
         assert!((5..50).contains(&poisoned), "{poisoned}");
@@ -344,11 +344,11 @@ mod tests {
 
     #[test]
     fn what_dead_letters_at_most_once_meets_no_harm_to_its_broker() {
-        for life in (0..300).map(Scenario::new) {
+        for scenario in (0..300).map(Scenario::new) {
             for work in QueueType::ALL {
-                let side = life.side(work, Version::V4_3);
+                let side = scenario.side(work, Version::V4_3);
                 let careless = side.waiting == QueueType::Classic;
-                assert!(!careless || life.nodes.is_empty(), "seed {}", life.seed);
+                assert!(!careless || scenario.nodes.is_empty(), "seed {}", scenario.seed);
             }
         }
     }

@@ -28,17 +28,17 @@ pub async fn publish(
     url: &str,
     queue: &str,
     options: &ClientOptions,
-    letters: impl Iterator<Item = (u32, PlannedMessage)>,
+    planned_messages: impl Iterator<Item = (u32, PlannedMessage)>,
     goes_on: impl Fn(u32) -> bool,
-    books: &SideLedger,
+    ledger: &SideLedger,
 ) {
     let client = eventually(PATIENCE, "the publisher connects", || {
         Client::connect_with(url, options.clone())
     })
     .await;
     let mut outstanding = FuturesUnordered::new();
-    for (number, letter) in letters.take_while(|(number, _)| goes_on(*number)) {
-        let pause = sleep(letter.after);
+    for (number, planned_message) in planned_messages.take_while(|(number, _)| goes_on(*number)) {
+        let pause = sleep(planned_message.after);
         tokio::pin!(pause);
         loop {
             tokio::select! {
@@ -46,21 +46,21 @@ pub async fn publish(
                 Some(()) = outstanding.next() => {}
             }
         }
-        outstanding.push(deliver(&client, queue, number, letter, books));
+        outstanding.push(deliver(&client, queue, number, planned_message, ledger));
     }
     while outstanding.next().await.is_some() {}
     client.close().await;
 }
 
-async fn deliver(client: &Client, queue: &str, number: u32, letter: PlannedMessage, books: &SideLedger) {
-    books.publishing(number, letter.kind);
+async fn deliver(client: &Client, queue: &str, number: u32, planned_message: PlannedMessage, ledger: &SideLedger) {
+    ledger.publishing(number, planned_message.kind);
     let began = Instant::now();
     loop {
-        match client.publish(message(queue, number, &letter)).await {
-            Ok(()) => return books.published(number),
-            Err(error) if began.elapsed() < PATIENCE => books.doubtful(number, &error.to_string()),
+        match client.publish(message(queue, number, &planned_message)).await {
+            Ok(()) => return ledger.published(number),
+            Err(error) if began.elapsed() < PATIENCE => ledger.doubtful(number, &error.to_string()),
             Err(error) => {
-                return books.problem(format!(
+                return ledger.problem(format!(
                     "message {number} was not confirmed within {PATIENCE:?}: {error}"
                 ));
             }
@@ -69,22 +69,22 @@ async fn deliver(client: &Client, queue: &str, number: u32, letter: PlannedMessa
     }
 }
 
-fn message(queue: &str, number: u32, letter: &PlannedMessage) -> Publish {
+fn message(queue: &str, number: u32, planned_message: &PlannedMessage) -> Publish {
     let mut headers = FieldTable::default();
     headers.insert(NUMBER.into(), AMQPValue::LongLongInt(number.into()));
-    if let HandlerScript::Forged(crashes) = letter.kind {
+    if let HandlerScript::Forged(crashes) = planned_message.kind {
         headers.insert(
             "x-retry-crashes".into(),
             AMQPValue::LongLongInt(crashes.into()),
         );
     }
-    let message = Publish::to_queue(queue, letter.kind.to_string()).headers(headers);
-    let message = match letter.id {
+    let message = Publish::to_queue(queue, planned_message.kind.to_string()).headers(headers);
+    let message = match planned_message.id {
         Id::None => message,
         Id::Own => message.message_id(&number.to_string()),
         Id::Shared => message.message_id("the same"),
     };
-    match letter.delay {
+    match planned_message.delay {
         Some(delay) => message.delay(delay),
         None => message,
     }

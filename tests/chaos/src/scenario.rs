@@ -42,27 +42,27 @@ pub struct ScenarioResult {
 }
 
 /// Plays a life with these types of work queue side by side.
-pub async fn play(place: &Environment, life: &Scenario, types: &[QueueType], cast: ScenarioSetup<'_>) -> ScenarioResult {
-    let vhost = place.node().vhost().await;
-    let rest = AtomicBool::new(life.nodes.is_empty());
-    let stage = |work: &QueueType| {
-        let side = life.side(*work, place.node().version());
-        ConsumerSide::new(place, &vhost, side, cast, &rest)
+pub async fn play(environment: &Environment, scenario: &Scenario, types: &[QueueType], setup: ScenarioSetup<'_>) -> ScenarioResult {
+    let vhost = environment.node().vhost().await;
+    let rest = AtomicBool::new(scenario.nodes.is_empty());
+    let consumer_side = |work: &QueueType| {
+        let side = scenario.side(*work, environment.node().version());
+        ConsumerSide::new(environment, &vhost, side, setup, &rest)
     };
-    let stages: Vec<_> = types.iter().map(stage).collect();
-    for stage in &stages {
-        stage.books.note(format!("{life:?}"));
+    let stages: Vec<_> = types.iter().map(consumer_side).collect();
+    for consumer_side in &stages {
+        consumer_side.ledger.note(format!("{scenario:?}"));
     }
-    let through = AssertUnwindSafe(play_through(place, life, &vhost, &stages, &rest))
+    let through = AssertUnwindSafe(play_through(environment, scenario, &vhost, &stages, &rest))
         .catch_unwind()
         .await;
-    let books = stages.iter().map(|stage| &stage.books);
+    let ledger = stages.iter().map(|consumer_side| &consumer_side.ledger);
     let verdicts = match &through {
-        Ok(()) => books
-            .map(|books| books.judge(life.temper == Severity::Gentle))
+        Ok(()) => ledger
+            .map(|ledger| ledger.judge(scenario.severity == Severity::Gentle))
             .collect(),
-        Err(panic) => books
-            .map(|books| books.break_off(words(&**panic)))
+        Err(panic) => ledger
+            .map(|ledger| ledger.break_off(words(&**panic)))
             .collect(),
     };
     let whole = through.is_ok();
@@ -70,37 +70,37 @@ pub async fn play(place: &Environment, life: &Scenario, types: &[QueueType], cas
 }
 
 async fn play_through(
-    place: &Environment,
-    life: &Scenario,
+    environment: &Environment,
+    scenario: &Scenario,
     vhost: &Vhost,
     stages: &[ConsumerSide<'_>],
     rest: &AtomicBool,
 ) {
-    let seats = join_all(stages.iter().map(ConsumerSide::open)).await;
-    let harm_to_nodes = async {
-        if life.nodes.is_empty() {
+    let processes = join_all(stages.iter().map(ConsumerSide::open)).await;
+    let node_faults = async {
+        if scenario.nodes.is_empty() {
             return;
         }
         sleep(SETTLING).await;
-        let books: Vec<_> = stages.iter().map(|stage| &stage.books).collect();
-        for (harm, stage) in life.nodes.iter().zip(stages.iter().cycle()) {
-            sleep(harm.after).await;
-            place.harm(*harm, vhost, &stage.queue, &books).await;
+        let ledger: Vec<_> = stages.iter().map(|consumer_side| &consumer_side.ledger).collect();
+        for (fault, consumer_side) in scenario.nodes.iter().zip(stages.iter().cycle()) {
+            sleep(fault.after).await;
+            environment.fault(*fault, vhost, &consumer_side.queue, &ledger).await;
         }
         rest.store(true, Ordering::Relaxed);
     };
-    let lives = async {
-        let sides = stages.iter().zip(&seats);
-        let sides = sides.map(|(stage, seats)| stage.play(seats));
-        tokio::join!(harm_to_nodes, join_all(sides));
-        let ends = stages.iter().zip(seats);
-        join_all(ends.map(|(stage, seats)| stage.end(seats))).await;
+    let scenarios = async {
+        let sides = stages.iter().zip(&processes);
+        let sides = sides.map(|(consumer_side, processes)| consumer_side.play(processes));
+        tokio::join!(node_faults, join_all(sides));
+        let ends = stages.iter().zip(processes);
+        join_all(ends.map(|(consumer_side, processes)| consumer_side.end(processes))).await;
     };
     let operators = stages
         .iter()
-        .map(|stage| operator::delete_dead_queues(place, vhost, &stage.queue, &stage.books));
+        .map(|consumer_side| operator::delete_dead_queues(environment, vhost, &consumer_side.queue, &consumer_side.ledger));
     tokio::select! {
-        () = lives => {}
+        () = scenarios => {}
         _ = join_all(operators) => {}
     }
 }

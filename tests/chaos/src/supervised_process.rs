@@ -52,7 +52,7 @@ impl ProxiedNetwork {
     }
 
     /// Does harm, and mends it again.
-    pub async fn harm(&self, cut: NetworkFault) {
+    pub async fn fault(&self, cut: NetworkFault) {
         match cut {
             NetworkFault::Reset => self.0.cut(),
             NetworkFault::Close => self.0.close(),
@@ -73,7 +73,7 @@ impl ProxiedNetwork {
 
 impl SupervisedProcess {
     /// Takes a seat: starts a consumer with these orders, but for its URL.
-    pub fn take(program: &str, number: usize, proxy: ProxiedNetwork, orders: &WorkerOptions, books: &SideLedger) -> Self {
+    pub fn take(program: &str, number: usize, proxy: ProxiedNetwork, orders: &WorkerOptions, ledger: &SideLedger) -> Self {
         let orders = WorkerOptions {
             url: proxy.url(),
             ..orders.clone()
@@ -83,7 +83,7 @@ impl SupervisedProcess {
             program: program.into(),
             number,
             orders,
-            books: books.clone(),
+            ledger: ledger.clone(),
         };
         SupervisedProcess {
             proxy,
@@ -105,7 +105,7 @@ impl SupervisedProcess {
 
     /// Harm to its network.
     pub async fn cut(&self, cut: NetworkFault) {
-        self.proxy.harm(cut).await;
+        self.proxy.fault(cut).await;
     }
 
     /// Tells the consumer to end, and waits for it; nobody takes its place. What is left is its network.
@@ -123,7 +123,7 @@ struct RestartTask {
     program: String,
     number: usize,
     orders: WorkerOptions,
-    books: SideLedger,
+    ledger: SideLedger,
 }
 
 impl RestartTask {
@@ -148,12 +148,12 @@ impl RestartTask {
                 }
                 Some(ProcessCommand::Kill) => {
                     worker.kill().await;
-                    self.books.harmed(|tally| tally.consumers_killed += 1);
+                    self.ledger.harmed(|fault_counts| fault_counts.consumers_killed += 1);
                     self.gone("is killed");
                 }
                 Some(ProcessCommand::Stop) => {
                     self.stop(worker).await;
-                    self.books.harmed(|tally| tally.consumers_stopped += 1);
+                    self.ledger.harmed(|fault_counts| fault_counts.consumers_stopped += 1);
                 }
                 Some(ProcessCommand::End) => return self.stop(worker).await,
             }
@@ -167,15 +167,15 @@ impl RestartTask {
             .arg("worker")
             .env(ORDERS, orders)
             .stderr(Stdio::inherit());
-        let (books, number) = (self.books.clone(), self.number);
-        books.note(format!("consumer {number} starts"));
-        Worker::run(command, move |kind, what| books.told(number, kind, what))
+        let (ledger, number) = (self.ledger.clone(), self.number);
+        ledger.note(format!("consumer {number} starts"));
+        Worker::run(command, move |kind, what| ledger.told(number, kind, what))
     }
 
     async fn ended_by_itself(&self, worker: Worker) {
         let status = worker.ended().await;
         if status.code() == Some(crate::worker::CRASHED) {
-            self.books.harmed(|tally| tally.crashes += 1);
+            self.ledger.harmed(|fault_counts| fault_counts.crashes += 1);
         }
         self.gone(&format!("ends by itself: {status}"));
     }
@@ -183,7 +183,7 @@ impl RestartTask {
     async fn stop(&self, mut worker: Worker) {
         worker.signal(Signal::SIGTERM);
         if timeout(END, worker.end()).await.is_err() {
-            self.books.problem(format!(
+            self.ledger.problem(format!(
                 "consumer {} was told to end, and has not for {END:?}",
                 self.number
             ));
@@ -194,7 +194,7 @@ impl RestartTask {
     }
 
     fn gone(&self, how: &str) {
-        self.books.gone(self.number);
-        self.books.note(format!("consumer {} {how}", self.number));
+        self.ledger.gone(self.number);
+        self.ledger.note(format!("consumer {} {how}", self.number));
     }
 }

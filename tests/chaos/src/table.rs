@@ -15,7 +15,7 @@ use crate::plan::EnvironmentKind;
 struct Row {
     seeds: u64,
     broken: u64,
-    tally: FaultCounts,
+    fault_counts: FaultCounts,
     messages: usize,
     retries: u64,
     repeats: u64,
@@ -34,16 +34,16 @@ impl Totals {
     pub fn add(
         &mut self,
         version: Version,
-        ground: EnvironmentKind,
+        environment_kind: EnvironmentKind,
         work: QueueType,
         verdict: &Verdict,
         time: Duration,
     ) {
-        let key = (version, work.to_string(), ground.to_string());
+        let key = (version, work.to_string(), environment_kind.to_string());
         let row = self.0.entry(key).or_default();
         row.seeds += 1;
         row.broken += u64::from(!verdict.problems.is_empty());
-        row.tally += verdict.tally;
+        row.fault_counts += verdict.fault_counts;
         row.messages += verdict.report.published;
         row.retries += verdict.retries;
         row.repeats += verdict.repeats;
@@ -79,18 +79,18 @@ impl Totals {
             "seeds\nbroken",
             "seconds",
         ]);
-        for ((version, work, ground), row) in &self.0 {
-            let tally = row.tally;
+        for ((version, work, environment_kind), row) in &self.0 {
+            let fault_counts = row.fault_counts;
             let figures = [
                 row.seeds,
-                tally.consumers_killed,
-                tally.consumers_stopped,
-                tally.crashes,
-                tally.cuts,
-                tally.holders_killed,
-                tally.others_killed,
-                tally.nodes_stopped,
-                tally.mended,
+                fault_counts.consumers_killed,
+                fault_counts.consumers_stopped,
+                fault_counts.crashes,
+                fault_counts.cuts,
+                fault_counts.holders_killed,
+                fault_counts.others_killed,
+                fault_counts.nodes_stopped,
+                fault_counts.mended,
                 row.messages as u64,
                 row.repeats,
                 row.retries,
@@ -100,7 +100,7 @@ impl Totals {
                 row.broken,
                 row.time.as_secs(),
             ];
-            let names = [version.to_string(), work.clone(), ground.clone()];
+            let names = [version.to_string(), work.clone(), environment_kind.clone()];
             table.add_row(
                 names
                     .into_iter()

@@ -161,12 +161,12 @@ pub async fn act(
         HandlerScript::HangsOnce if first() => std::future::pending::<()>().await,
         _ => {}
     }
-    let deed = kind.deed(attempt, deferrals);
-    if deed == AttemptEnd::Succeed {
+    let attempt_end = kind.attempt_end(attempt, deferrals);
+    if attempt_end == AttemptEnd::Succeed {
         tell(format_args!("done {number}"));
     }
     drop(ended);
-    deed
+    attempt_end
 }
 
 /// Tells the end of an attempt, also of one that was given up.

@@ -36,8 +36,8 @@ impl Recorder {
 
     /// What [`Consumer::on_event`](retryrmq::Consumer::on_event) takes.
     pub fn listener(&self) -> impl Fn(&Event) + Send + Sync + 'static {
-        let tape = self.clone();
-        move |event| tape.record().events.push(event.clone())
+        let recorder = self.clone();
+        move |event| recorder.record().events.push(event.clone())
     }
 
     /// All attempts that began: body and attempt.

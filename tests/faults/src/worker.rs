@@ -162,18 +162,18 @@ impl Worker {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start(program: &str, orders: &WorkerOptions, told: &WorkerOutput, accounts: &LoadLedger) -> Self {
+    pub fn start(program: &str, orders: &WorkerOptions, worker_output: &WorkerOutput, load_ledger: &LoadLedger) -> Self {
         let mut command = Command::new(program);
         command
             .args(orders.arguments())
             .env("FAULTS_WORKER_URL", &orders.url)
             .env("FAULTS_WORKER_HANDLES", orders.handles.name());
-        let (told, accounts) = (told.clone(), accounts.clone());
+        let (worker_output, load_ledger) = (worker_output.clone(), load_ledger.clone());
         Worker::run(command, move |kind, what| {
             if kind == "done" {
-                accounts.handled(what);
+                load_ledger.handled(what);
             }
-            told.lines().push((kind.to_owned(), what.to_owned()));
+            worker_output.lines().push((kind.to_owned(), what.to_owned()));
         })
     }
 

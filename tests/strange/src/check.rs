@@ -29,10 +29,10 @@ where
 }
 
 async fn check_in(broker: &Broker, kind: QueueType, setting: &Setting) {
-    let place = Environment::with(setting, broker, kind).await;
+    let environment = Environment::with(setting, broker, kind).await;
     match setting.expectation {
-        Expectation::Refused(words) => refused::run(&place, setting, words).await,
-        Expectation::Works | Expectation::Loses(_) => scenarios::run(&place, setting).await,
+        Expectation::Refused(words) => refused::run(&environment, setting, words).await,
+        Expectation::Works | Expectation::Loses(_) => scenarios::run(&environment, setting).await,
     }
-    place.leave().await;
+    environment.leave().await;
 }

@@ -40,7 +40,7 @@ impl Environment {
                 node.ctl(&["eval", expression]).await;
             }
         }
-        let mut place = Environment {
+        let mut environment = Environment {
             kind,
             untyped: setting.untyped,
             amqp,
@@ -50,12 +50,12 @@ impl Environment {
             node,
         };
         for change in &setting.changes {
-            place.change(change).await;
+            environment.change(change).await;
         }
         if let Some(query) = setting.query {
-            place.url = format!("{}?{query}", place.url);
+            environment.url = format!("{}?{query}", environment.url);
         }
-        place
+        environment
     }
 
     async fn change(&mut self, change: &Change) {

@@ -38,7 +38,7 @@ impl HandlerScript {
     }
 
     fn of(id: &str) -> HandlerScript {
-        let of = HandlerScript::ALL.into_iter().find(|fate| id.ends_with(fate.name()));
+        let of = HandlerScript::ALL.into_iter().find(|handler_script| id.ends_with(handler_script.name()));
         of.expect("the id ends with a fate")
     }
 

@@ -19,11 +19,11 @@ const NAMES: QueueNames = QueueNames {
 type Found = BTreeSet<(String, String)>;
 
 /// Waits until the doctor finds what the setting says: it sees counts and policies that are seconds old.
-pub(crate) async fn finds(place: &Environment, setting: &Setting) {
+pub(crate) async fn finds(environment: &Environment, setting: &Setting) {
     let own = |(code, name): &(&str, &str)| ((*code).to_owned(), (*name).to_owned());
     let expected: Found = setting.findings.iter().map(own).collect();
     eventually(PATIENCE, "the doctor finds what is expected", || async {
-        let found = findings(place).await?;
+        let found = findings(environment).await?;
         let missing: Vec<_> = expected.difference(&found).collect();
         missing
             .is_empty()
@@ -33,12 +33,12 @@ pub(crate) async fn finds(place: &Environment, setting: &Setting) {
     .await;
 }
 
-async fn findings(place: &Environment) -> Result<Found, String> {
+async fn findings(environment: &Environment) -> Result<Found, String> {
     let said = |error: retryrmq_operator::management::Error| error.to_string();
-    let url = place.vhost.broker().management().url();
-    let address = Address::new(place.vhost.url(), Some(url), None).map_err(said)?;
+    let url = environment.vhost.broker().management().url();
+    let address = Address::new(environment.vhost.url(), Some(url), None).map_err(said)?;
     let management = Management::new(address).map_err(said)?;
-    let vhost = place.vhost.name();
+    let vhost = environment.vhost.name();
     let snapshot = Snapshot::take(&management, vhost, NAMES, MINUTE, 5 * MINUTE).await;
     let all = examine(&snapshot.map_err(said)?);
     let named = all.iter().map(|finding| {

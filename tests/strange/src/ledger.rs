@@ -23,8 +23,8 @@ impl Ledger {
     }
 
     /// What a scenario waits for: messages that were neither handled, nor parked as their fate is.
-    pub(crate) fn unsettled(&self, diary: &Observations) -> Vec<String> {
-        let (handled, parked) = (diary.handled(), diary.parked());
+    pub(crate) fn unsettled(&self, observations: &Observations) -> Vec<String> {
+        let (handled, parked) = (observations.handled(), observations.parked());
         let settled = |id: &&String| {
             handled.contains_key(*id)
                 || self.held.contains(*id)
@@ -35,16 +35,16 @@ impl Ledger {
     }
 
     /// What is parked now, by the consumer's own word, and was not handled since.
-    pub(crate) fn parked(&self, diary: &Observations) -> BTreeSet<String> {
-        let handled = diary.handled();
-        let mut parked = diary.parked();
+    pub(crate) fn parked(&self, observations: &Observations) -> BTreeSet<String> {
+        let handled = observations.handled();
+        let mut parked = observations.parked();
         parked.retain(|id| !handled.contains_key(id));
         parked
     }
 
     /// What is left of the messages at the end, when all queues were looked into.
-    pub(crate) fn missing(&self, diary: &Observations, found: &BTreeSet<String>) -> BTreeSet<String> {
-        let handled = diary.handled();
+    pub(crate) fn missing(&self, observations: &Observations, found: &BTreeSet<String>) -> BTreeSet<String> {
+        let handled = observations.handled();
         let there = |id: &&String| {
             handled.contains_key(*id) || self.held.contains(*id) || found.contains(*id)
         };

@@ -24,20 +24,20 @@ impl Observations {
         &self,
         error: usize,
     ) -> impl Fn(Message) -> Ready<Answer> + Send + Sync + 'static {
-        let diary = self.clone();
+        let observations = self.clone();
         move |message| {
             let answer = HandlerScript::answer(&message, error);
             if let (Ok(()), Some(id)) = (&answer, message.message_id()) {
-                *diary.pages().handled.entry(id.to_owned()).or_default() += 1;
+                *observations.pages().handled.entry(id.to_owned()).or_default() += 1;
             }
             ready(answer)
         }
     }
 
     pub(crate) fn listener(&self) -> impl Fn(&Event) + Send + Sync + 'static {
-        let diary = self.clone();
+        let observations = self.clone();
         move |event| {
-            let mut pages = diary.pages();
+            let mut pages = observations.pages();
             *pages.events.entry(event.name()).or_default() += 1;
             match event {
                 Event::Parked {

@@ -21,23 +21,23 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
         _ => ("orders.retry.60000", "retried"),
     };
     let what = format!("{broker}, {kind}, killed after each start, {queue}");
-    let stage = Fixture::set(broker, kind).await;
-    let accounts = LoadLedger::new(QUEUE);
+    let fixture = Fixture::set(broker, kind).await;
+    let load_ledger = LoadLedger::new(QUEUE);
     let orders = WorkerOptions {
         handles,
-        ..WorkerOptions::load(stage.vhost.url(), QUEUE)
+        ..WorkerOptions::load(fixture.vhost.url(), QUEUE)
     };
     // Whether messages may have been between confirm and acknowledgement, by round, and how many of earlier rounds come as well.
     let (mut in_between, mut earlier) = (Vec::new(), 0);
     for round in 1..=ROUNDS {
         for number in 0..MESSAGES {
-            stage.amqp.publish(QUEUE, format!("{round}.{number}")).await;
+            fixture.amqp.publish(QUEUE, format!("{round}.{number}")).await;
         }
-        let told = WorkerOutput::default();
-        let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+        let worker_output = WorkerOutput::default();
+        let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
         worker.ready().await;
         let until = Instant::now() + Duration::from_millis(300) * round;
-        let are_stored = || told.count_of("event", event) >= MESSAGES + earlier;
+        let are_stored = || worker_output.count_of("event", event) >= MESSAGES + earlier;
         // Every other one is killed whatever it has done by then.
         if round.is_multiple_of(2) {
             seen("the copies are stored", are_stored).await;
@@ -47,14 +47,14 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
         let (before, is_clean) = (Instant::now(), are_stored());
         tokio::time::sleep_until(until.max(before + ACKNOWLEDGED).into()).await;
         worker.kill().await;
-        earlier = (MESSAGES + earlier).saturating_sub(told.count_of("event", event));
+        earlier = (MESSAGES + earlier).saturating_sub(worker_output.count_of("event", event));
         in_between.push(!is_clean);
     }
-    let worker = Worker::start(WORKER, &orders, &WorkerOutput::default(), &accounts);
-    stage.is_empty(QUEUE).await;
+    let worker = Worker::start(WORKER, &orders, &WorkerOutput::default(), &load_ledger);
+    fixture.is_empty(QUEUE).await;
     worker.kill().await;
     let mut copies = BTreeMap::<String, usize>::new();
-    for message in stage.amqp.drain(queue).await {
+    for message in fixture.amqp.drain(queue).await {
         *copies.entry(message.text().to_owned()).or_default() += 1;
     }
     assert_eq!(
@@ -97,33 +97,33 @@ async fn nor_one_whose_messages_wait_to_be_retried() {
 async fn nothing_is_lost_when_the_consumer_is_killed_again_and_again() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}, consumer killed");
-        let stage = Fixture::set(&broker, kind).await;
-        let accounts = LoadLedger::new(QUEUE);
-        let told = WorkerOutput::default();
-        let publisher = Publisher::start(stage.client().await, QUEUE, accounts.clone());
-        let orders = WorkerOptions::load(stage.vhost.url(), QUEUE);
-        let mut trouble = Disruption::new(&what, KILLS);
-        while trouble.goes_on() {
-            let mut worker = Worker::start(WORKER, &orders, &told, &accounts);
+        let fixture = Fixture::set(&broker, kind).await;
+        let load_ledger = LoadLedger::new(QUEUE);
+        let worker_output = WorkerOutput::default();
+        let publisher = Publisher::start(fixture.client().await, QUEUE, load_ledger.clone());
+        let orders = WorkerOptions::load(fixture.vhost.url(), QUEUE);
+        let mut disruption = Disruption::new(&what, KILLS);
+        while disruption.goes_on() {
+            let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
             // Now and then it is killed while it starts.
-            if !trouble.made().is_multiple_of(3) {
+            if !disruption.made().is_multiple_of(3) {
                 worker.ready().await;
             }
-            trouble.pause(20..1_200).await;
+            disruption.pause(20..1_200).await;
             worker.kill().await;
         }
         let published = publisher.stop().await;
-        let worker = Worker::start(WORKER, &orders, &told, &accounts);
-        accounts.settled(&stage.amqp).await;
+        let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
+        load_ledger.settled(&fixture.amqp).await;
         worker.kill().await;
         println!(
             "{what}: {published} published over {} kills, {} attempts, {} detours, {} acknowledged unseen",
-            trouble.made(),
-            told.count("begin"),
-            told.count_of("event", "detoured"),
-            told.count_of("event", "already_handled"),
+            disruption.made(),
+            worker_output.count("begin"),
+            worker_output.count_of("event", "detoured"),
+            worker_output.count_of("event", "already_handled"),
         );
-        accounts.balance(&broker, stage.vhost.name(), &stage.amqp, &what).await;
+        load_ledger.balance(&broker, fixture.vhost.name(), &fixture.amqp, &what).await;
     })
     .await;
 }

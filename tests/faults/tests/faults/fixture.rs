@@ -76,19 +76,19 @@ pub(crate) async fn no_connection_is_left(broker: &Broker, vhost: &str) {
 
 /// The handler of the load: what it sees goes on tape, what it has handled is told.
 pub(crate) fn loaded(
-    tape: &Recorder,
+    recorder: &Recorder,
     done: impl Fn(&str) + Clone + Send + Sync + 'static,
 ) -> impl Fn(Message) -> BoxFuture<'static, Result<(), String>> + Send + Sync + 'static {
-    let tape = tape.clone();
+    let recorder = recorder.clone();
     move |message: Message| {
-        let (tape, done) = (tape.clone(), done.clone());
+        let (recorder, done) = (recorder.clone(), done.clone());
         Box::pin(async move {
-            let (id, attempt) = (tape.attempt(&message), message.attempt());
+            let (id, attempt) = (recorder.attempt(&message), message.attempt());
             tokio::time::sleep(load::duration(&id, attempt)).await;
             if load::fails(&id, attempt) {
                 return Err(format!("attempt {attempt} at {id} fails by rule"));
             }
-            tape.success(&id);
+            recorder.success(&id);
             done(&id);
             Ok(())
         })

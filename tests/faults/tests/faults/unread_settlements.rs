@@ -59,7 +59,7 @@ async fn forward(client: TcpStream, broker: TcpStream, silence: watch::Sender<us
         return;
     }
     let _ = to_client.write_all(&BLOCKED).await;
-    silence.send_modify(|told| *told += 1);
+    silence.send_modify(|worker_output| *worker_output += 1);
     let _ = copy(&mut from_broker, &mut to_client).await;
 }
 
@@ -67,18 +67,18 @@ async fn forward(client: TcpStream, broker: TcpStream, silence: watch::Sender<us
 async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
     on_queue_types(|broker, kind| async move {
         let what = format!("{broker}, {kind}");
-        let stage = Fixture::set(&broker, kind).await;
-        let publisher = stage.client().await;
-        stage.amqp.declare(QUEUE, kind).await;
+        let fixture = Fixture::set(&broker, kind).await;
+        let publisher = fixture.client().await;
+        fixture.amqp.declare(QUEUE, kind).await;
         for number in 0..MESSAGES {
             let message = Publish::to_queue(QUEUE, number.to_string());
             publisher.publish(message).await.unwrap();
         }
         let silence = watch::Sender::new(0);
-        let url = silenceable(stage.vhost.url(), silence.clone()).await;
+        let url = silenceable(fixture.vhost.url(), silence.clone()).await;
         let client = Client::connect(&url).await.unwrap();
-        let (tape, gate) = (Recorder::new(), Gate::closed());
-        let (taped, gated, ended) = (tape.clone(), gate.clone(), Recorder::new());
+        let (recorder, gate) = (Recorder::new(), Gate::closed());
+        let (taped, gated, ended) = (recorder.clone(), gate.clone(), Recorder::new());
         let ending = ended.clone();
         let running = client
             .consumer(QUEUE)
@@ -86,9 +86,9 @@ async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
             .concurrency(2 * MESSAGES)
             .drain_timeout(Duration::from_secs(1))
             .start(move |message: Message| {
-                let (tape, gate, ended) = (taped.clone(), gated.clone(), ending.clone());
+                let (recorder, gate, ended) = (taped.clone(), gated.clone(), ending.clone());
                 async move {
-                    tape.attempt(&message);
+                    recorder.attempt(&message);
                     gate.pass().await;
                     ended.attempt(&message);
                     Err::<(), _>("each is rejected, by a method of its own")
@@ -96,7 +96,7 @@ async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
             })
             .await
             .unwrap();
-        seen("all run", || tape.attempts().len() == MESSAGES).await;
+        seen("all run", || recorder.attempts().len() == MESSAGES).await;
         silence.send_replace(1);
         seen("both connections are told", || *silence.borrow() == 3).await;
         gate.open();
@@ -117,7 +117,7 @@ async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
         );
         // None of them was heard of: all are there again.
         eventually(PATIENCE, "the queue has everything", || async {
-            let there = stage.amqp.depth(QUEUE).await.unwrap_or(0) as usize;
+            let there = fixture.amqp.depth(QUEUE).await.unwrap_or(0) as usize;
             (there == MESSAGES).then_some(()).ok_or(there)
         })
         .await;

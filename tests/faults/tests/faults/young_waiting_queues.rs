@@ -19,28 +19,28 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
     for kind in QueueType::ALL {
         let queue = format!("rung.{kind}");
         node.connect().await.declare(&queue, kind).await;
-        let tape = Recorder::new();
-        let taped = tape.clone();
+        let recorder = Recorder::new();
+        let taped = recorder.clone();
         let consumer = client
             .consumer(queue.as_str())
             .dlx(true)
             .retry("fixed(200ms, retries=5)".parse::<Policy>().unwrap())
             .drain_timeout(Duration::from_secs(1))
-            .on_event(tape.listener())
+            .on_event(recorder.listener())
             .start(move |message: Message| {
-                let tape = taped.clone();
+                let recorder = taped.clone();
                 async move {
-                    let id = tape.attempt(&message);
+                    let id = recorder.attempt(&message);
                     if message.attempt() == 1 {
                         return Err(retry_after(Duration::from_secs(5), "busy"));
                     }
-                    tape.success(&id);
+                    recorder.success(&id);
                     Ok(())
                 }
             })
             .await
             .unwrap();
-        running.push((kind, queue, tape, consumer));
+        running.push((kind, queue, recorder, consumer));
     }
     tokio::time::sleep(SETTLING).await;
     let amqp = Amqp::connect(node.url()).await;
@@ -51,23 +51,23 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
             amqp.publish_with(queue, &id, properties).await;
         }
     }
-    for (.., tape, _) in &running {
+    for (.., recorder, _) in &running {
         seen("all copies are stored", || {
-            tape.count("retried") >= MESSAGES
+            recorder.count("retried") >= MESSAGES
         })
         .await;
     }
     node.kill().await;
     node.start().await;
     let amqp = node.connect().await;
-    for (kind, queue, tape, consumer) in running {
+    for (kind, queue, recorder, consumer) in running {
         let what = format!("{}, {kind}, killed after a rung was made", **node);
         // The young queue may have come back without a leader, and then takes no copy, for as long as it exists.
         eventually(
             PATIENCE,
             "all are handled, or kept because their rung is dead",
             || async {
-                let (handled, failed) = (tape.handled_count(), tape.count("publish_failed"));
+                let (handled, failed) = (recorder.handled_count(), recorder.count("publish_failed"));
                 (handled == MESSAGES || failed > 0)
                     .then_some(())
                     .ok_or_else(|| format!("{what}: {:?}", consumer.stats()))
@@ -79,7 +79,7 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
         for number in 0..MESSAGES {
             let id = number.to_string();
             ledger.published(id.as_str());
-            (0..tape.handled(&id)).for_each(|_| ledger.handled(id.as_str()));
+            (0..recorder.handled(&id)).for_each(|_| ledger.handled(id.as_str()));
         }
         eventually(PATIENCE, "all are accounted for", || async {
             let back = amqp.drain(&queue).await;
@@ -135,14 +135,14 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
         }
     };
     let client = Client::connect(node.url()).await.unwrap();
-    let tape = Recorder::new();
+    let recorder = Recorder::new();
     let consumer = client
         .consumer(&queue)
         .dlx(true)
         .strategy(strategy)
         .retry("fixed(1m, retries=5)".parse::<Policy>().unwrap())
         .drain_timeout(Duration::from_secs(1))
-        .on_event(tape.listener());
+        .on_event(recorder.listener());
     client.apply_plan(&consumer.plan().unwrap()).await.unwrap();
     let (young, arguments) = match use_of {
         Use::Retried | Use::Rejected => (format!("{queue}.retry.60000"), waiting(&queue, 60_000)),
@@ -183,7 +183,7 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
         };
         running = Some(consumer.start(handler).await.unwrap());
         seen("the copy is stored", || {
-            tape.count("retried") + tape.count("parked") > 0
+            recorder.count("retried") + recorder.count("parked") > 0
         })
         .await;
     }

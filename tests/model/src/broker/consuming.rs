@@ -98,7 +98,7 @@ impl Broker {
             return stopped;
         }
         while let Some(place) = self.newest_outbound(connection, channel, consumer)
-            && self.chance.happens(UnknownOutcome::OnTheWay)
+            && self.nondeterminism.happens(UnknownOutcome::OnTheWay)
         {
             if let Some(known) = self.connection_mut(connection) {
                 known.outbound.remove(place);
@@ -192,7 +192,7 @@ impl Broker {
         {
             known.patience = Some(due);
             let channel_key = known.key;
-            self.agenda.add(
+            self.event_queue.add(
                 due,
                 crate::event_queue::Event::Patience {
                     connection,
@@ -241,7 +241,7 @@ impl Broker {
             known.patience = next;
             let channel_key = known.key;
             if let Some(next) = next {
-                self.agenda.add(
+                self.event_queue.add(
                     next,
                     crate::event_queue::Event::Patience {
                         connection,

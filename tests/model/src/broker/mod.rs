@@ -26,7 +26,7 @@ pub use operator::QueueView;
 #[derive(Debug)]
 pub struct Broker {
     profile: Profile,
-    chance: Box<dyn Nondeterminism + Send>,
+    nondeterminism: Box<dyn Nondeterminism + Send>,
     now: Duration,
     running: bool,
     alarm: bool,
@@ -37,7 +37,7 @@ pub struct Broker {
     /// By the pattern of the queues' names.
     policies: BTreeMap<Name, Policy>,
     operator_policies: BTreeMap<Name, Policy>,
-    agenda: EventQueue,
+    event_queue: EventQueue,
     effects: Vec<Effect>,
     next_channel_key: u64,
     next_consumer: u64,
@@ -59,10 +59,10 @@ pub(crate) enum MethodRefused {
 
 impl Broker {
     /// A broker that has just started, at time zero, without a queue.
-    pub fn new(profile: Profile, chance: impl Nondeterminism + Send + 'static) -> Self {
+    pub fn new(profile: Profile, nondeterminism: impl Nondeterminism + Send + 'static) -> Self {
         Broker {
             profile,
-            chance: Box::new(chance),
+            nondeterminism: Box::new(nondeterminism),
             now: Duration::ZERO,
             running: true,
             alarm: false,
@@ -72,7 +72,7 @@ impl Broker {
             exchanges: BTreeMap::new(),
             policies: BTreeMap::new(),
             operator_policies: BTreeMap::new(),
-            agenda: EventQueue::default(),
+            event_queue: EventQueue::default(),
             effects: Vec::new(),
             next_channel_key: 0,
             next_consumer: 0,
@@ -161,7 +161,7 @@ impl Broker {
 
     /// When something happens next by itself; `None` when nothing will.
     pub fn next_event_at(&self) -> Option<Duration> {
-        self.agenda.next_at()
+        self.event_queue.next_at()
     }
 
     /// Lets time pass until then, and all happen that is due by then. Time never goes back.
@@ -303,7 +303,7 @@ impl Broker {
         known.closed = true;
         known.unread.clear();
         let channels: Vec<u16> = known.channels.keys().copied().collect();
-        if channels.len() > 1 && !self.chance.happens(UnknownOutcome::Bounced) {
+        if channels.len() > 1 && !self.nondeterminism.happens(UnknownOutcome::Bounced) {
             self.retire_consumers(connection);
         }
         for channel in channels {
@@ -352,8 +352,8 @@ impl Broker {
             && queue.alarm.is_none_or(|alarm| due < alarm)
         {
             queue.alarm = Some(due);
-            let at = due.max(self.now) + self.chance.delay(Delay::Timer);
-            self.agenda.add(at, Event::Look { queue: id });
+            let at = due.max(self.now) + self.nondeterminism.delay(Delay::Timer);
+            self.event_queue.add(at, Event::Look { queue: id });
         }
         Some(result)
     }

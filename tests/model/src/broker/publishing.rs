@@ -54,7 +54,7 @@ impl Broker {
             self.block_if_alarmed(connection);
             return Ok(());
         }
-        let safe_at = self.now + self.chance.delay(Delay::Confirm);
+        let safe_at = self.now + self.nondeterminism.delay(Delay::Confirm);
         let message = Arc::new(message);
         let mut stored = true;
         for target in targets {
@@ -73,7 +73,7 @@ impl Broker {
                 .unwrap_or(false);
         }
         if let Some(publish) = number {
-            self.agenda.add(
+            self.event_queue.add(
                 safe_at,
                 Event::Confirm {
                     connection,

@@ -84,7 +84,7 @@ impl Broker {
         self.queues.push(Some(Queue::new(birth, self.now)));
         self.names.insert(declare.queue.clone(), id);
         if let Some(lease) = lease {
-            self.agenda
+            self.event_queue
                 .add(self.now + lease, Event::Lease { queue: id });
         }
         id

@@ -111,7 +111,7 @@ impl Broker {
 
     fn settle_in(&mut self, queue: QueueId, handouts: &[u64], settlement: Settlement) {
         let safe_at = match settlement {
-            Settlement::Done => self.now + self.chance.delay(Delay::Settle),
+            Settlement::Done => self.now + self.nondeterminism.delay(Delay::Settle),
             _ => self.now,
         };
         self.with_queue(queue, |queue, context| match settlement {

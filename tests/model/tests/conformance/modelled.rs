@@ -156,7 +156,7 @@ impl Modelled {
     }
 
     /// What clients have seen by now.
-    pub(crate) fn sight(&self) -> Observation {
+    pub(crate) fn observation(&self) -> Observation {
         let depth = |name: &String| {
             let view = self.broker.queue_view(name)?;
             u32::try_from(view.ready).ok()
@@ -465,20 +465,20 @@ impl Modelled {
         let Some(life) = &mut self.channels[channel] else {
             return;
         };
-        let sight = self.seen.entry(life.number).or_default();
+        let observation = self.seen.entry(life.number).or_default();
         match frame {
             Frame::Deliver(delivery) | Frame::Got(delivery) => {
                 if !life.no_ack.iter().any(|tag| **tag == *delivery.consumer) {
                     life.unsettled.push(delivery.tag);
                 }
-                sight.deliveries.insert(delivery.tag, seen(&delivery));
+                observation.deliveries.insert(delivery.tag, seen(&delivery));
             }
             Frame::Cancel { tag } | Frame::CancelOk { tag } => {
                 life.consumers.retain(|other| **other != *tag);
-                sight.ended.insert(tag.to_string());
+                observation.ended.insert(tag.to_string());
             }
             Frame::CloseChannel(_) => {
-                sight.closed = true;
+                observation.closed = true;
                 self.channels[channel] = None;
             }
             _ => {}

@@ -226,15 +226,15 @@ impl Real {
     /// Takes the model's word for what nobody could see.
     pub(crate) fn believe(&mut self, model: &Observation) {
         if let Some(life) = self.blind.take()
-            && let Some(sight) = model.channels.get(&life)
+            && let Some(observation) = model.channels.get(&life)
         {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.entry(life).or_default().deliveries = sight.deliveries.clone();
+            seen.entry(life).or_default().deliveries = observation.deliveries.clone();
         }
     }
 
     /// What clients have seen by now.
-    pub(crate) async fn sight(&mut self) -> Observation {
+    pub(crate) async fn observation(&mut self) -> Observation {
         for slot in &mut self.channels {
             if let Some((life, channel)) = slot
                 && !channel.status().connected()
@@ -352,8 +352,8 @@ impl Real {
         };
         if let Some(got) = got {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let sight = seen.entry(life).or_default();
-            sight
+            let observation = seen.entry(life).or_default();
+            observation
                 .deliveries
                 .insert(got.delivery.delivery_tag, of(&got.delivery, ""));
         }
@@ -421,18 +421,18 @@ async fn watch(
     while let Some(next) = consumer.next().await {
         let Ok(delivery) = next else { return };
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let sight = seen.entry(life).or_default();
-        if sight.left {
+        let observation = seen.entry(life).or_default();
+        if observation.left {
             return;
         }
-        sight
+        observation
             .deliveries
             .insert(delivery.delivery_tag, of(&delivery, &tag));
     }
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-    let sight = seen.entry(life).or_default();
-    if !sight.left {
-        sight.ended.insert(tag);
+    let observation = seen.entry(life).or_default();
+    if !observation.left {
+        observation.ended.insert(tag);
     }
 }
 

@@ -96,7 +96,7 @@ impl Runner {
         if difference.is_none() {
             // What came too much in the last step would have come by now.
             sleep(Duration::from_millis(20)).await;
-            let text = differences(&model.sight(), &real.sight().await);
+            let text = differences(&model.observation(), &real.observation().await);
             difference = (!text.is_empty()).then(|| format!("at the end:\n{text}"));
         }
         let clients = real.clean_up().await;
@@ -213,12 +213,12 @@ async fn do_step(model: &mut Modelled, real: &mut Real, step: Step, pace: Pace) 
         }
         sleep(pace.pause).await;
     }
-    let expected = model.sight();
+    let expected = model.observation();
     real.believe(&expected);
     let end = Instant::now() + pace.patience;
     let mut pause = Duration::from_millis(1);
     loop {
-        let seen: Observation = real.sight().await;
+        let seen: Observation = real.observation().await;
         if seen == expected {
             return None;
         }

@@ -39,9 +39,9 @@ impl Fixture {
     pub(crate) fn with(profile: Profile) -> Self {
         let mut broker = Broker::new(profile, Unlucky);
         let client = broker.connect().expect("it runs");
-        let mut stage = Fixture { broker, client };
-        stage.open();
-        stage
+        let mut fixture = Fixture { broker, client };
+        fixture.open();
+        fixture
     }
 
     /// Opens channel 1 anew, on a new connection when need be.

@@ -51,8 +51,8 @@ fn ended(play: impl Future<Output = Result<u8, CheckerError>>) -> ExitCode {
         .and_then(|runtime| runtime.block_on(play))
     {
         Ok(code) => ExitCode::from(code),
-        Err(trouble) => {
-            eprintln!("{trouble}");
+        Err(checker_error) => {
+            eprintln!("{checker_error}");
             ExitCode::FAILURE
         }
     }

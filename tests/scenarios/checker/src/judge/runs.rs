@@ -44,7 +44,7 @@ pub(super) fn judge(
         if published.message.hostile.is_none() {
             complaints.extend(original(published, &place, run));
         }
-        complaints.extend(sights(&place, expected, index, runs.len(), run));
+        complaints.extend(all_matchers(&place, expected, index, runs.len(), run));
     }
     complaints
 }
@@ -148,8 +148,8 @@ fn replays(id: &str, expected: &[FieldMatchers], seen: &Observations) -> Vec<Str
     }
     let pairs = expected.iter().zip(shown).enumerate();
     pairs
-        .flat_map(|(index, (sight, record))| {
-            sight.iter().flat_map(move |(field, value)| {
+        .flat_map(|(index, (matchers, record))| {
+            matchers.iter().flat_map(move |(field, value)| {
                 let found = record.get(field).map(Sighting::Told);
                 matcher::differences(
                     &format!("{id}, replay {}, {field}", index + 1),
@@ -162,7 +162,7 @@ fn replays(id: &str, expected: &[FieldMatchers], seen: &Observations) -> Vec<Str
 }
 
 /// What the scenario says that this run saw.
-fn sights(
+fn all_matchers(
     place: &str,
     expected: &MessageExpect,
     index: usize,
@@ -173,9 +173,9 @@ fn sights(
     let is_last = index + 1 == count;
     let fields = run.fields();
     let mut complaints = Vec::new();
-    for (which, sight) in &expected.sees {
+    for (which, matchers) in &expected.sees {
         if *which == number || which == "each" || (which == "last" && is_last) {
-            for (field, value) in sight {
+            for (field, value) in matchers {
                 let found = fields.get(field).map(Sighting::Told);
                 complaints.extend(matcher::differences(
                     &format!("{place}, {field}"),

@@ -51,9 +51,9 @@ impl Run<'_> {
     /// Reads what is left in every queue of the virtual host.
     pub(super) async fn take_stock(&mut self) {
         let deadline = Instant::now() + RETURN;
-        while !self.all_in_place(self.stage.queues().await).await && Instant::now() < deadline {
+        while !self.all_in_place(self.fixture.queues().await).await && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        self.stage.clear(self.scenario, &mut self.seen).await;
+        self.fixture.clear(self.scenario, &mut self.seen).await;
     }
 }

@@ -76,13 +76,13 @@ impl Run<'_> {
             return false;
         }
         for (queue, least) in &condition.queues {
-            if self.stage.depth(queue).await < *least {
+            if self.fixture.depth(queue).await < *least {
                 return false;
             }
         }
         !condition.consuming
             || self
-                .stage
+                .fixture
                 .is_consumed(&self.scenario.topology.queue.name)
                 .await
     }

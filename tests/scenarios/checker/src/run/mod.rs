@@ -41,17 +41,17 @@ pub async fn run(
     broker: &Broker,
     kind: QueueKind,
     driver: &Described,
-    manner: RunOptions,
+    run_options: RunOptions,
 ) -> Result<Vec<String>, CheckerError> {
-    let stage = Fixture::set(broker.vhost().await, scenario, kind).await?;
-    let scenario = &scenario.for_user(&stage.user());
+    let fixture = Fixture::set(broker.vhost().await, scenario, kind).await?;
+    let scenario = &scenario.for_user(&fixture.user());
     let consume = scenario.consume.on(kind);
     let mut run = Run {
         scenario,
         consume,
         driver,
-        stage: &stage,
-        show: manner.show,
+        fixture: &fixture,
+        show: run_options.show,
         seen: Observations::default(),
     };
     if scenario.topology.queue.declare {
@@ -60,7 +60,7 @@ pub async fn run(
     run.play().await?;
     run.take_stock().await;
     let complaints = judge(scenario, &run.seen);
-    stage.leave(manner.keep).await;
+    fixture.leave(run_options.keep).await;
     Ok(complaints)
 }
 
@@ -68,7 +68,7 @@ struct Run<'a> {
     scenario: &'a Scenario,
     consume: Consume,
     driver: &'a Described,
-    stage: &'a Fixture,
+    fixture: &'a Fixture,
     show: bool,
     seen: Observations,
 }
@@ -84,7 +84,7 @@ enum Ended {
 
 impl Run<'_> {
     async fn publish(&mut self, messages: &[Message]) -> Result<(), CheckerError> {
-        let published = self.stage.publish(self.scenario, messages).await?;
+        let published = self.fixture.publish(self.scenario, messages).await?;
         self.seen.published.extend(published);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Run<'_> {
 
     fn order(&self) -> Task<'_> {
         Task::Consume {
-            url: self.stage.url(),
+            url: self.fixture.url(),
             queue: &self.scenario.topology.queue.name,
             consume: &self.consume,
             handler: task::handler(self.scenario),

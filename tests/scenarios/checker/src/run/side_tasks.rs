@@ -16,15 +16,15 @@ impl Run<'_> {
                 .flat_map(Message::each)
                 .map(|message| self.outgoing(&message))
                 .collect();
-            self.errand(Task::Publish {
-                url: self.stage.url(),
+            self.side_task(Task::Publish {
+                url: self.fixture.url(),
                 messages,
             })
             .await?;
         }
         if let Some(queue) = later.replay.queue(&self.scenario.topology.queue.name) {
-            self.errand(Task::Replay {
-                url: self.stage.url(),
+            self.side_task(Task::Replay {
+                url: self.fixture.url(),
                 queue,
             })
             .await?;
@@ -47,7 +47,7 @@ impl Run<'_> {
     }
 
     /// A second process of the driver, beside the one that consumes, which does one thing and ends.
-    async fn errand(&mut self, task: Task<'_>) -> Result<(), CheckerError> {
+    async fn side_task(&mut self, task: Task<'_>) -> Result<(), CheckerError> {
         let mut driver = Driver::start(&self.driver.command, task).await?;
         let lines = async {
             let mut heard = Vec::new();

@@ -27,7 +27,7 @@ impl Run<'_> {
             && self.seen.restarts >= expect.restarts.at_least
             && self.all_in_place([]).await
             // only now the rest, because it takes a question to the management interface
-            && self.all_in_place(self.stage.queues().await).await
+            && self.all_in_place(self.fixture.queues().await).await
     }
 
     /// Whether every queue holds as many messages as it should in the end: those that are named, and those given.
@@ -40,7 +40,7 @@ impl Run<'_> {
             held.entry(queue).or_insert(0);
         }
         for (queue, count) in held {
-            if self.stage.depth(&queue).await != count {
+            if self.fixture.depth(&queue).await != count {
                 return false;
             }
         }

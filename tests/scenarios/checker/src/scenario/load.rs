@@ -131,7 +131,7 @@ impl Scenario {
                     .messages
                     .values()
                     .flat_map(|message| message.sees.values())
-                    .any(|sight| sight.contains_key("mended")),
+                    .any(|matchers| matchers.contains_key("mended")),
             ),
             ("events", !self.expect.events.is_empty()),
             ("refused", self.expect.refused.is_some()),
