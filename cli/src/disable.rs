@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long a policy may take until it is gone everywhere.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Undo what `enable` did: the previous policy is in force again
 ///
@@ -146,7 +146,7 @@ async fn after(management_client: &ManagementClient, name: &str) -> Result<Strin
 }
 
 async fn until_gone(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     loop {
         let seen = management_client.api.queue(&management_client.vhost, name).await?;
         let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;

@@ -26,7 +26,7 @@ const SAFE_AGE: Duration = Duration::from_secs(2);
 /// Where the service takes dead letters from, as `retryrmq serve` declares it.
 const SERVICE: &str = retryrmq::DEAD_EXCHANGE;
 /// How long a policy may take until it is in force.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Dead-letter what a queue gives up to its parking queue, by a policy: for consumers without this library
 ///
@@ -326,7 +326,7 @@ async fn apply(management_client: &ManagementClient, decided: &PolicyPlan, queue
     for name in obsolete {
         management_client.api.delete_policy(&management_client.vhost, name).await?;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIME_LIMIT;
     loop {
         let seen = management_client.queue(queue).await?.policy;
         if seen.as_ref() == Some(&policy.name) {

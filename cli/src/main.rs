@@ -96,8 +96,8 @@ enum Command {
     #[command(long_about = exit::table())]
     ExitCodes,
     /// Not for people: the process that ends commands when their consumer was killed
-    #[command(name = consume::WARDEN, hide = true)]
-    Warden {
+    #[command(name = consume::ORPHAN_REAPER, hide = true)]
+    OrphanReaper {
         /// In milliseconds
         grace: u64,
     },
@@ -157,7 +157,7 @@ async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit,
         // It takes the place of this process before anything is begun.
         Command::Serve(options) => Err(serve::run(&options, global)),
         Command::Gc(options) => gc::run(options, global, output).await,
-        Command::Warden { grace } => consume::watch(Duration::from_millis(grace)).await,
+        Command::OrphanReaper { grace } => consume::watch(Duration::from_millis(grace)).await,
         Command::ExitCodes => {
             if output.is_json() {
                 output.json_document(&exit::as_json())?;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 const ROOM: usize = 1024 * 1024;
 /// How long a reader may do nothing, when there is still something for him, until nobody waits for him any more; and how long the
 /// end waits for readers.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// How long the end waits at least for the reader of standard error, when that of standard output has taken all the time.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Between two looks whether there is room.
@@ -54,8 +54,8 @@ pub(crate) fn err() -> Option<&'static NonblockingOutput> {
 
 /// Waits for the readers of both, and tells those of standard error what nobody read on standard output.
 pub(crate) fn finish() {
-    let until = Instant::now() + PATIENCE;
-    let missing = out().map_or(0, |outlet| outlet.finish(until));
+    let until = Instant::now() + TIME_LIMIT;
+    let missing = out().map_or(0, |nonblocking| nonblocking.finish(until));
     let Some(err) = err() else { return };
     if missing > 0 {
         let told = format!("{missing} lines are not on standard output: nobody read them\n");
@@ -141,7 +141,7 @@ impl NonblockingOutput {
                     self.shared.take(&mut waiting, lines);
                     return Ok(());
                 }
-                if waiting.read_at.elapsed() >= PATIENCE {
+                if waiting.read_at.elapsed() >= TIME_LIMIT {
                     waiting.dropped += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
                     return Ok(());
                 }
@@ -328,19 +328,19 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted_where_it_is_missing() {
-        let (outlet, read, lines) = slow(8);
+        let (nonblocking, read, lines) = slow(8);
         for line in ["one\n", "two\n"] {
-            outlet.say(line.into()).unwrap();
+            nonblocking.say(line.into()).unwrap();
         }
         // The first is with the writer now, or will be: with one line read, there is room for two.
         read.send(()).unwrap();
         assert_eq!(lines.recv().unwrap(), b"one\n");
         for line in ["3\n", "4\n", "a long one\n", "five\n", "6\n"] {
-            outlet.say(line.into()).unwrap();
+            nonblocking.say(line.into()).unwrap();
         }
-        assert!(outlet.finish(Instant::now()) > 0, "nobody reads");
+        assert!(nonblocking.finish(Instant::now()) > 0, "nobody reads");
         (0..9).for_each(|_| read.send(()).unwrap());
-        assert_eq!(outlet.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(nonblocking.finish(Instant::now() + Duration::from_secs(60)), 0);
         let rest: Vec<u8> = lines.try_iter().flatten().collect();
         // The last one had room if the writer was quick.
         let rest = String::from_utf8(rest).unwrap();
@@ -352,12 +352,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_who_left_is_told_of_at_the_next_line() {
-        let (outlet, read, _) = slow(8);
-        outlet.say(b"one\n".to_vec()).unwrap();
+        let (nonblocking, read, _) = slow(8);
+        nonblocking.say(b"one\n".to_vec()).unwrap();
         read.send(()).unwrap();
-        outlet.broken().await;
-        let error = outlet.say(b"two\n".to_vec()).unwrap_err();
+        nonblocking.broken().await;
+        let error = nonblocking.say(b"two\n".to_vec()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(outlet.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(nonblocking.finish(Instant::now() + Duration::from_secs(60)), 0);
     }
 }

@@ -75,8 +75,8 @@ impl Output {
 
     /// A line for people on standard output.
     pub(crate) fn line(&self, text: &str) -> Result<(), CliError> {
-        if let Some(outlet) = nonblocking_output::out() {
-            return Ok(outlet.say(format!("{text}\n").into_bytes())?);
+        if let Some(nonblocking) = nonblocking_output::out() {
+            return Ok(nonblocking.say(format!("{text}\n").into_bytes())?);
         }
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
@@ -376,7 +376,7 @@ pub(crate) fn cli_error_as_json(sentence: &str, code: &str, exit: Exit) {
 pub(crate) fn err_line(text: &str) {
     let line = format!("{text}\n").into_bytes();
     let _ = match nonblocking_output::err() {
-        Some(outlet) => outlet.say(line),
+        Some(nonblocking) => nonblocking.say(line),
         None => io::stderr().lock().write_all(&line),
     };
 }

@@ -141,7 +141,7 @@ fn too_late(time_limit: Duration) -> io::Error {
 pub(crate) mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(300);
+    const TIME_LIMIT: Duration = Duration::from_millis(300);
 
     /// A pipe without a writer.
     pub(crate) fn pipe(name: &str) -> PathBuf {
@@ -155,29 +155,29 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_never_ends_is_given_up_in_time_and_without_filling_the_memory() {
         for why in [
-            read(Path::new("/dev/zero"), PATIENCE).await.unwrap_err(),
-            read_blocking(Path::new("/dev/zero"), PATIENCE).unwrap_err(),
+            read(Path::new("/dev/zero"), TIME_LIMIT).await.unwrap_err(),
+            read_blocking(Path::new("/dev/zero"), TIME_LIMIT).unwrap_err(),
         ] {
             assert!(why.to_string().contains("64 KiB"), "{why}");
         }
         let pipe = pipe("secret");
         let begun = Instant::now();
-        let first = read_blocking(&pipe, PATIENCE).unwrap_err();
-        assert!(begun.elapsed() >= PATIENCE);
+        let first = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
+        assert!(begun.elapsed() >= TIME_LIMIT);
         // Its thread keeps waiting, and no other one is started.
         let begun = Instant::now();
         for _ in 0..1_000 {
-            let again = read_blocking(&pipe, PATIENCE).unwrap_err();
+            let again = read_blocking(&pipe, TIME_LIMIT).unwrap_err();
             assert_eq!(again.kind(), first.kind());
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIME_LIMIT);
         std::fs::write(&pipe, "s3cret\n").unwrap();
         std::fs::remove_file(&pipe).unwrap();
         std::fs::write(&pipe, "new").unwrap();
-        while read(&pipe, PATIENCE).await.is_err() {
+        while read(&pipe, TIME_LIMIT).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(read(&pipe, PATIENCE).await.unwrap(), "new");
+        assert_eq!(read(&pipe, TIME_LIMIT).await.unwrap(), "new");
         std::fs::remove_file(&pipe).unwrap();
     }
 }

@@ -273,7 +273,7 @@ impl AlertingRuntime {
             watched,
             move |trouble| {
                 let running = running.upgrade().map(RunningTasks);
-                running.and_then(|running| running.with(|handle| handle.tell_trouble(trouble)))
+                running.and_then(|running| running.with(|handle| handle.report_trouble(trouble)))
                     == Some(true)
             },
         )

@@ -58,7 +58,7 @@ impl<'a> EventPrinter<'a> {
 
     /// Why nothing can be printed any more.
     pub(super) fn unread(&self) -> Result<(), CliError> {
-        nonblocking_output::out().map_or(Ok(()), |outlet| Ok(outlet.check()?))
+        nonblocking_output::out().map_or(Ok(()), |nonblocking| Ok(nonblocking.check()?))
     }
 
     /// The end was asked for, or is due.

@@ -36,7 +36,7 @@ use tokio::{
 
 pub(crate) use options::Options;
 use options::Settings;
-pub(crate) use orphan_reaper::{NAME as WARDEN, watch};
+pub(crate) use orphan_reaper::{NAME as ORPHAN_REAPER, watch};
 
 use self::{
     batch::BatchInput,
@@ -497,7 +497,7 @@ const WRITTEN: Duration = Duration::from_secs(5);
 /// Waits until whoever read our standard output is gone.
 async fn nobody_reads() {
     match nonblocking_output::out() {
-        Some(outlet) => outlet.broken().await,
+        Some(nonblocking) => nonblocking.broken().await,
         None => std::future::pending().await,
     }
 }

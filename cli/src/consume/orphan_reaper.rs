@@ -24,7 +24,7 @@ use super::zombie_reaper;
 use crate::{error::CliError, exit::Exit};
 
 /// The subcommand as which the second process runs.
-pub(crate) const NAME: &str = "__warden";
+pub(crate) const NAME: &str = "__orphan-reaper";
 
 /// The line to the second process. It ends when the last clone is gone.
 #[derive(Clone, Debug)]

@@ -34,7 +34,7 @@ use super::{
 
 /// How long to try again when the machine has no process, memory or file to spare, although no command of ours runs
 /// that will give some back.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Between two such tries.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Between two remarks on that.
@@ -220,7 +220,7 @@ impl HandlerProgram {
             if !self.groups.are_none() {
                 alone = Instant::now();
             }
-            if !is_shortage(&error) || alone.elapsed() >= PATIENCE {
+            if !is_shortage(&error) || alone.elapsed() >= TIME_LIMIT {
                 return Err(error);
             }
             self.shortage.tell(&error);

@@ -24,7 +24,7 @@ const KEPT: usize = 8 * 1024;
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// How long our own standard error may hold up a command that has ended.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks whether more comes from a pipe that something else still holds.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many looks, for what never stops writing.
@@ -104,7 +104,7 @@ impl StderrForward {
         } = self;
         let (passed, is_passed) = oneshot::channel();
         if ended.send(passed).is_ok() {
-            let _ = timeout(PATIENCE, is_passed).await; // no answer: the pipe has ended, and all is passed on
+            let _ = timeout(TIME_LIMIT, is_passed).await; // no answer: the pipe has ended, and all is passed on
         }
         for _ in 0..if with_rest { LOOKS } else { 0 } {
             let before = tail.reads();
@@ -198,9 +198,9 @@ impl Lines {
 }
 
 async fn write(bytes: &[u8]) {
-    if let Some(outlet) = nonblocking_output::err().filter(|_| !bytes.is_empty()) {
+    if let Some(nonblocking) = nonblocking_output::err().filter(|_| !bytes.is_empty()) {
         // Where our own standard error is closed, the command may go on all the same.
-        let _ = outlet.offer(bytes.to_vec()).await;
+        let _ = nonblocking.offer(bytes.to_vec()).await;
     }
 }
 

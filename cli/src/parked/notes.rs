@@ -118,7 +118,7 @@ impl Notes {
         sleep(SAFE_AGE).await;
         for _ in 0..TRIES {
             let mut browse = parked.browse().await?;
-            let result = sweep(&mut browse, note, known).await;
+            let result = remove_superseded(&mut browse, note, known).await;
             browse.close().await?;
             match result? {
                 Some(NoteResult::Replaced) => return Ok(()),
@@ -200,7 +200,7 @@ enum NoteResult {
 }
 
 /// Takes away what `note` replaces, or itself; none where somebody else looks at the notes too, and may hold one that is not seen here.
-async fn sweep(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result<Option<NoteResult>> {
+async fn remove_superseded(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result<Option<NoteResult>> {
     let (mut old, mut own, mut is_late) = (Vec::new(), Vec::new(), false);
     while let Some(record) = browse.next().await? {
         match serde_json::from_slice::<Note>(record.message().body()) {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     replaying::set_up,
-    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE},
 };
 
 const TRAIL: &str = "trail";
@@ -40,7 +40,7 @@ async fn events(fixture: &Fixture, stream: &str, count: usize) -> Vec<Value> {
     let mut deliveries = consume.await.unwrap();
     let mut events = Vec::new();
     while events.len() < count {
-        let delivery = timeout(PATIENCE, deliveries.next()).await;
+        let delivery = timeout(DEADLINE, deliveries.next()).await;
         let delivery = delivery.expect("it comes").unwrap().unwrap();
         let kind = delivery.properties.kind().as_ref();
         assert_eq!(kind.map(|kind| kind.as_str()), Some("retryrmq.audit"));

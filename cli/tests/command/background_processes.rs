@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::unix::pipe;
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, DEADLINE, QUEUE};
 
 /// With the five seconds that our own standard error may hold each of them up they would take longer than a test waits.
 const NOISY: usize = 60;
@@ -41,7 +41,7 @@ async fn all_that_a_command_wrote_is_passed_on_before_the_end() {
 }
 
 /// The process that ends commands when their consumer was killed.
-fn warden_of(consumer: Pid) -> Option<(Pid, PathBuf)> {
+fn orphan_reaper_of(consumer: Pid) -> Option<(Pid, PathBuf)> {
     let consumer = consumer.as_raw_nonzero().to_string();
     std::fs::read_dir("/proc")
         .unwrap()
@@ -51,13 +51,13 @@ fn warden_of(consumer: Pid) -> Option<(Pid, PathBuf)> {
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
             let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
             let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
-            (parent == consumer && line.contains("__warden"))
+            (parent == consumer && line.contains("__orphan-reaper"))
                 .then_some((Pid::from_raw(id)?, entry.path()))
         })
 }
 
 #[tokio::test]
-async fn a_warden_that_was_stopped_stops_nobody() {
+async fn an_orphan_reaper_that_was_stopped_stops_nobody() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
         let mut running = fixture.start(
@@ -66,8 +66,8 @@ async fn a_warden_that_was_stopped_stops_nobody() {
         );
         fixture.amqp.publish(QUEUE, "first\n").await;
         assert_eq!(running.line().await, "first");
-        let (warden, folder) = warden_of(running.pid()).expect("it runs beside the consumer");
-        kill_process(warden, Signal::STOP).unwrap();
+        let (orphan_reaper, folder) = orphan_reaper_of(running.pid()).expect("it runs beside the consumer");
+        kill_process(orphan_reaper, Signal::STOP).unwrap();
         let line = pipe::OpenOptions::new()
             .open_sender(folder.join("fd/0"))
             .unwrap();
@@ -80,12 +80,12 @@ async fn a_warden_that_was_stopped_stops_nobody() {
         for _ in 0..10 {
             running.line().await;
         }
-        eventually(PATIENCE, "all are acknowledged", || async {
+        eventually(DEADLINE, "all are acknowledged", || async {
             fixture.amqp.depth(QUEUE).await == Some(0)
         })
         .await;
         drop(line);
-        kill_process(warden, Signal::CONT).unwrap();
+        kill_process(orphan_reaper, Signal::CONT).unwrap();
         running.signal(Signal::TERM);
         assert_eq!(running.end().await.code(), Some(0));
         fixture.holds(QUEUE, 0).await;

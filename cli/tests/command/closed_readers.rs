@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
     interrupted_walks::{code, parked},
 };
 
@@ -35,7 +35,7 @@ async fn many_parked(broker: &Broker) -> Fixture {
 async fn heard_once(fixture: &Fixture, arguments: &[&str]) -> Value {
     let mut child = fixture.command(arguments).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+    timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
     drop(lines);
     let (mut err, mut said) = (String::new(), child.stderr.take().unwrap());
     said.read_to_string(&mut err).await.unwrap();

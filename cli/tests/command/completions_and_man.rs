@@ -53,7 +53,7 @@ fn bash(script: &str, words: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn bash_completes_what_there_is() {
     let script = run(&["completions", "bash"]).await.exits(0).out;
-    assert!(!script.contains("__warden"));
+    assert!(!script.contains("__orphan-reaper"));
     if !is_there("bash") {
         return;
     }
@@ -84,7 +84,7 @@ async fn other_shells_have_their_scripts() {
             script.contains(words) && script.contains("bearer-file"),
             "{shell}"
         );
-        assert!(!script.contains("__warden"), "{shell}");
+        assert!(!script.contains("__orphan-reaper"), "{shell}");
         if is_there(shell) {
             let folder = tempfile();
             let file = folder.join("script");
@@ -113,7 +113,7 @@ async fn pages_are_written_and_read() {
         );
     }
     assert!(
-        !done.out.contains("warden") && !done.out.contains("help"),
+        !done.out.contains("orphan-reaper") && !done.out.contains("help"),
         "{done:#?}"
     );
     let again = run(&["--json", "man", pages.to_str().unwrap()])

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE},
     interrupted_walks::{AtTerminal, code, parked, pid},
 };
 
@@ -86,7 +86,7 @@ async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
             let mut listing = fixture.command(&["parked", "ls", QUEUE]).spawn().unwrap();
             let mut said = BufReader::new(listing.stderr.take().unwrap()).lines();
             loop {
-                let line = timeout(PATIENCE, said.next_line()).await;
+                let line = timeout(DEADLINE, said.next_line()).await;
                 let line = line.expect("it says so").unwrap().expect("it says so");
                 if line.contains("has stopped reading") {
                     break;
@@ -219,7 +219,7 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
             .command(&["parked", "replay", QUEUE, "--all"])
             .spawn()
             .unwrap();
-        eventually(PATIENCE, "the first copy is there", || async {
+        eventually(DEADLINE, "the first copy is there", || async {
             match fixture.amqp.depth(QUEUE).await {
                 Some(1..) => Ok(()),
                 depth => Err(format!("{depth:?}")),
@@ -227,11 +227,11 @@ async fn a_replay_into_a_young_queue_survives_a_kill() {
         })
         .await;
         node.kill().await;
-        timeout(PATIENCE, replay.wait()).await.unwrap().unwrap();
+        timeout(DEADLINE, replay.wait()).await.unwrap().unwrap();
         node.start().await;
         let amqp = fixture.vhost.connect().await;
         eventually(
-            PATIENCE * 2,
+            DEADLINE * 2,
             "all are in one queue or the other",
             || async {
                 let mut ids = BTreeSet::new();
@@ -437,7 +437,7 @@ async fn a_policy_that_holds_back_what_was_looked_at_is_named() {
             fixture.vhost.put_policy("native", &policy).await.unwrap();
             fixture.amqp.publish_with(PARKED, "1", parked("1", 1_700_000_000, "no")).await;
             fixture.holds(PARKED, 1).await;
-            eventually(PATIENCE, "the policy is in force and told of", || async {
+            eventually(DEADLINE, "the policy is in force and told of", || async {
                 let done = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
                 if done.err.contains("delayed-retry") { Ok(()) } else { Err(format!("{done:?}")) }
             })

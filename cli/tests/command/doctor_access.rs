@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     management_fixture::ManagementFixture,
-    fixture::{PARKED, PATIENCE, QUEUE, finish, retryrmq},
+    fixture::{PARKED, DEADLINE, QUEUE, finish, retryrmq},
 };
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
         management_fixture
             .policy("limits", "^orders", 0, json!({"delivery-limit": 5}))
             .await;
-        eventually(PATIENCE, "topology warns", || async {
+        eventually(DEADLINE, "topology warns", || async {
             let warned = management_fixture.run(&plan).await.exits(0).json();
             let of = |code, name| move |one: &Value| one["code"] == code && one["name"] == name;
             let warnings = warned["warnings"].as_array().unwrap().clone();
@@ -150,7 +150,7 @@ async fn topology_and_consume_warn_of_a_policy_that_harms_what_is_parked() {
             "--",
             "true",
         ];
-        eventually(PATIENCE, "consume warns", || async {
+        eventually(DEADLINE, "consume warns", || async {
             let told = management_fixture.run(&consume).await.exits(0).err;
             let warns = told.contains("`orders.parked` is where dead letters end");
             if warns { Ok(()) } else { Err(told) }

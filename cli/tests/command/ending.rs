@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::fixture::{Fixture, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, PARKED, DEADLINE, QUEUE};
 
 fn process(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")
 }
 
 async fn gone(process: Pid) {
-    eventually(PATIENCE, "the process ends", || async {
+    eventually(DEADLINE, "the process ends", || async {
         test_kill_process(process).is_err()
     })
     .await;
@@ -484,7 +484,7 @@ async fn ends_when_refused(options: &'static [&'static str], command: &'static [
         let consume = ["--url", &url, "consume", QUEUE, "--dlx"];
         let ends = ["--end-when-refused", "--drain", "1s", "--"];
         let running = fixture.start_with(&[&consume[..], options, &ends, command].concat());
-        eventually(PATIENCE, "it has the message", || async {
+        eventually(DEADLINE, "it has the message", || async {
             (fixture.amqp.depth(QUEUE).await == Some(0)).then_some(())
         })
         .await;
@@ -525,7 +525,7 @@ async fn the_first_signal_kills_nothing_when_the_login_was_refused() {
         ];
         let command = ["--drain", "60s", "--", "sh", "-c", &script];
         let mut running = fixture.start_with(&[&consume[..], &command].concat());
-        eventually(PATIENCE, "it runs", || async { began.exists() }).await;
+        eventually(DEADLINE, "it runs", || async { began.exists() }).await;
         refuse(&broker, &fixture, &user).await;
         while !running.line().await.contains("draining") {}
         running.signal(Signal::TERM);
@@ -541,7 +541,7 @@ async fn refuse(broker: &Broker, fixture: &Fixture, user: &str) {
     let management = broker.management();
     management.create_user(user, "new", "").await.unwrap();
     // Known to the management API a moment after they are open.
-    let all = eventually(PATIENCE, "its connections are known", || async {
+    let all = eventually(DEADLINE, "its connections are known", || async {
         let mut all = management.connections(fixture.vhost.name()).await.unwrap();
         all.retain(|one| {
             let name = one.client_name.as_deref().unwrap_or_default();

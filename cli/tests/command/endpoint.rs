@@ -32,7 +32,7 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-use crate::fixture::PATIENCE;
+use crate::fixture::DEADLINE;
 
 /// A request that came.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Endpoint {
     }
 
     pub(crate) async fn has_seen(&self, count: usize) {
-        eventually(PATIENCE, &format!("{count} requests"), || async {
+        eventually(DEADLINE, &format!("{count} requests"), || async {
             let seen = self.seen().len();
             (seen >= count).then_some(()).ok_or(seen)
         })

@@ -5,7 +5,7 @@ use retryrmq_harness::{QueueType, eventually, lapin::BasicProperties, on_brokers
 use serde_json::json;
 
 use crate::{
-    fixture::{Fixture, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
     interrupted_walks::parked,
 };
 
@@ -213,14 +213,14 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
         // Killed meanwhile, it loses none.
         for _ in 0..3 {
             let mut child = fixture.command(&["parked", "compact", QUEUE]).spawn().unwrap();
-            eventually(PATIENCE, "it consumes, or has ended", || async {
+            eventually(DEADLINE, "it consumes, or has ended", || async {
                 fixture.amqp.consumers(PARKED).await != Some(0)
             })
             .await;
             child.kill().await.unwrap();
         }
         let mut numbers: Vec<u32> = Vec::new();
-        eventually(PATIENCE, "all are back", || async {
+        eventually(DEADLINE, "all are back", || async {
             fixture.amqp.consumers(PARKED).await == Some(0)
                 && fixture
                     .amqp

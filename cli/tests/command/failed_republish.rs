@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE, finish},
+    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE, finish},
     interrupted_walks::{AtTerminal, code},
 };
 
@@ -74,7 +74,7 @@ async fn fill(fixture: &Fixture) -> u32 {
         }
         unreachable!("it refuses at last")
     };
-    timeout(PATIENCE, filling).await.expect("it is full")
+    timeout(DEADLINE, filling).await.expect("it is full")
 }
 
 #[track_caller]
@@ -99,7 +99,7 @@ async fn a_listing_tells_that_it_has_spent_a_delivery() {
         let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/full");
         command.stdout(nowhere.unwrap());
         let child = command.spawn().unwrap();
-        let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap();
+        let output = timeout(DEADLINE, child.wait_with_output()).await.unwrap();
         let err = String::from_utf8(output.unwrap().stderr).unwrap();
         assert!(err.contains("cannot write") && err.contains(FULL), "{err}");
         fixture.holds(PARKED, all).await;
@@ -158,7 +158,7 @@ async fn a_replay_that_is_cut_off_tells_how_many_went() {
         command.env("RETRYRMQ_URL", proxy.url());
         let cut = async {
             // One after the other: those before the third are gone.
-            eventually(PATIENCE, "three are replayed", || async {
+            eventually(DEADLINE, "three are replayed", || async {
                 match fixture.amqp.depth(QUEUE).await {
                     Some(3..) => Ok(()),
                     depth => Err(format!("{depth:?}")),
@@ -175,7 +175,7 @@ async fn a_replay_that_is_cut_off_tells_how_many_went() {
             done.err.contains(&told)
         });
         let went = went.unwrap_or_else(|| panic!("{done:#?}"));
-        eventually(PATIENCE, "nothing is held", || async {
+        eventually(DEADLINE, "nothing is held", || async {
             let depths = [fixture.amqp.depth(PARKED).await, fixture.amqp.depth(QUEUE).await];
             match depths {
                 [Some(parked), Some(work)] if parked + work >= FEW => Ok(()),

@@ -14,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 pub(crate) const QUEUE: &str = "orders";
 pub(crate) const PARKED: &str = "orders.parked";
 
@@ -102,7 +102,7 @@ pub(crate) async fn finish(mut command: Command, input: Option<&[u8]>) -> Comman
         out.and(errors).unwrap();
         child.wait().await.unwrap()
     };
-    let status = timeout(PATIENCE * 2, all).await.expect("the command ends");
+    let status = timeout(DEADLINE * 2, all).await.expect("the command ends");
     CommandOutput {
         status,
         out: String::from_utf8_lossy(&bytes).into_owned(),
@@ -193,7 +193,7 @@ impl Fixture {
 
     /// Waits until a queue holds so many messages that are ready.
     pub(crate) async fn holds(&self, queue: &str, count: u32) {
-        eventually(PATIENCE, &format!("{queue} holds {count}"), || async {
+        eventually(DEADLINE, &format!("{queue} holds {count}"), || async {
             let depth = self.amqp.depth(queue).await;
             if depth == Some(count) {
                 Ok(())
@@ -221,7 +221,7 @@ impl Running {
     }
 
     pub(crate) async fn line(&mut self) -> String {
-        let line = timeout(PATIENCE, self.lines.next_line())
+        let line = timeout(DEADLINE, self.lines.next_line())
             .await
             .expect("a line comes");
         line.unwrap().expect("the output goes on")
@@ -243,7 +243,7 @@ impl Running {
             }
             panic!("it ended without a word");
         };
-        timeout(PATIENCE, said).await.expect("it drains");
+        timeout(DEADLINE, said).await.expect("it drains");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -264,13 +264,13 @@ impl Running {
         } = self;
         drop(lines);
         async move {
-            let ended = timeout(PATIENCE, child.wait()).await;
+            let ended = timeout(DEADLINE, child.wait()).await;
             ended.expect("it ends").unwrap()
         }
     }
 
     pub(crate) async fn end(mut self) -> ExitStatus {
-        timeout(PATIENCE, self.child.wait())
+        timeout(DEADLINE, self.child.wait())
             .await
             .expect("it ends")
             .unwrap()

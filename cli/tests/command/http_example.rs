@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE, finish};
+use crate::fixture::{Fixture, DEADLINE, QUEUE, finish};
 
 /// What the README has in its one block: commands, and what is printed.
 fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {
@@ -55,7 +55,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         let serve = at_port(serve.strip_suffix(" &").expect("it runs beside"));
         let mut endpoint = endpoint(&folder, &serve.split(' ').collect::<Vec<_>>());
         let mut lines = BufReader::new(endpoint.stdout.take().unwrap()).lines();
-        eventually(PATIENCE, "the endpoint listens", || async {
+        eventually(DEADLINE, "the endpoint listens", || async {
             let connected = TcpStream::connect(("127.0.0.1", port)).await;
             connected.map(drop).map_err(|why| why.to_string())
         })
@@ -74,7 +74,7 @@ async fn the_endpoint_of_the_readme_does_what_it_says() {
         let consumer = fixture.start_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(!said.is_empty());
         for expected in said {
-            let line = timeout(PATIENCE, lines.next_line()).await;
+            let line = timeout(DEADLINE, lines.next_line()).await;
             let line = line.expect("it handles the order").unwrap();
             assert_eq!(line.as_deref(), Some(&*expected));
         }

@@ -118,7 +118,7 @@ async fn who_answers_too_slowly_has_failed() {
             url.trim_end_matches('/')
         )
     );
-    eventually(crate::fixture::PATIENCE, "the copy", || async {
+    eventually(crate::fixture::DEADLINE, "the copy", || async {
         let waiting = fixture.amqp.take("orders.retry.7200000").await;
         waiting
             .map(|message| {

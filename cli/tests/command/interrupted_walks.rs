@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{Fixture, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, PARKED, DEADLINE, QUEUE};
 
 /// A parked message, as a consumer of ours leaves it behind.
 pub(crate) fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
@@ -62,7 +62,7 @@ pub(crate) fn pid(child: &Child) -> Pid {
 }
 
 pub(crate) async fn code(child: &mut Child) -> Option<i32> {
-    let status = timeout(PATIENCE, child.wait()).await.expect("it ends");
+    let status = timeout(DEADLINE, child.wait()).await.expect("it ends");
     status.unwrap().code()
 }
 
@@ -79,7 +79,7 @@ async fn a_listing_that_is_killed_again_and_again_loses_nothing() {
                 .spawn()
                 .unwrap();
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let first = timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+            let first = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
             let first: Value = serde_json::from_str(&first.unwrap()).unwrap();
             assert_eq!(first["message_id"], "1");
             child.kill().await.unwrap();
@@ -101,7 +101,7 @@ async fn a_listing_that_is_signalled_ends_in_good_order() {
                     .unwrap();
                 let mut out = BufReader::new(child.stdout.take().unwrap());
                 let mut first = String::new();
-                timeout(PATIENCE, out.read_line(&mut first))
+                timeout(DEADLINE, out.read_line(&mut first))
                     .await
                     .unwrap()
                     .unwrap();
@@ -156,7 +156,7 @@ impl AtTerminal {
     }
 
     pub(crate) async fn shows(&self, words: &str) {
-        eventually(PATIENCE, &format!("`{words}` on the screen"), || async {
+        eventually(DEADLINE, &format!("`{words}` on the screen"), || async {
             let screen = self.screen.lock().unwrap().clone();
             if screen.contains(words) {
                 Ok(())
@@ -472,7 +472,7 @@ async fn nobody_listening_stops_no_replay() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+        timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
         drop(lines);
         let mut err = String::new();
         let mut said = child.stderr.take().unwrap();
@@ -497,7 +497,7 @@ async fn a_full_disk_stops_no_replay_and_is_told() {
             .unwrap();
         let mut command = fixture.command(&["--json", "parked", "replay", QUEUE, "--all"]);
         let child = command.stdout(full).spawn().unwrap();
-        let done = timeout(PATIENCE, child.wait_with_output())
+        let done = timeout(DEADLINE, child.wait_with_output())
             .await
             .unwrap()
             .unwrap();

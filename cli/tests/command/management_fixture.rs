@@ -6,7 +6,7 @@ use retryrmq_harness::{Broker, Policy, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::fixture::{Fixture, CommandOutput, PATIENCE, finish};
+use crate::fixture::{Fixture, CommandOutput, DEADLINE, finish};
 
 /// A desk with the management API.
 pub(crate) struct ManagementFixture {
@@ -118,7 +118,7 @@ impl ManagementFixture {
 
     /// Waits until the doctor finds exactly this: counts are renewed every few seconds.
     pub(crate) async fn finds(&self, arguments: &[&str], expected: &Found) {
-        eventually(PATIENCE, "the doctor finds what is wrong", || async {
+        eventually(DEADLINE, "the doctor finds what is wrong", || async {
             let seen = self.findings(arguments).await;
             if seen == *expected {
                 return Ok(());

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, DEADLINE, QUEUE};
 
 /// The status and the body; nothing if nobody listens.
 async fn get(port: u16, path: &str) -> Option<(u16, String)> {
@@ -50,7 +50,7 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         let waiting = fixture.start_with(&[
             "--url", &url, "consume", QUEUE, "--wait", &waits, "--", "true",
         ]);
-        eventually(PATIENCE, "it answers while it waits for the broker", || {
+        eventually(DEADLINE, "it answers while it waits for the broker", || {
             get(own, "/healthz")
         })
         .await;
@@ -67,7 +67,7 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         assert_eq!(waiting.end().await.code(), Some(0));
 
         let mut running = fixture.start(&[&listen], "echo begun; read line; test $line = ok");
-        eventually(PATIENCE, "it is ready", || async {
+        eventually(DEADLINE, "it is ready", || async {
             get(port, "/readyz")
                 .await
                 .filter(|(status, _)| *status == 200)
@@ -79,7 +79,7 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         );
         fixture.amqp.publish(QUEUE, "ok\n").await;
         assert_eq!(running.line().await, "begun");
-        eventually(PATIENCE, "the message is counted", || async {
+        eventually(DEADLINE, "the message is counted", || async {
             let (_, metrics) = get(port, "/metrics").await?;
             let counted = format!("retryrmq_messages_acked_total{{queue=\"{QUEUE}\"}} 1\n");
             metrics.contains(&counted).then_some(())
@@ -94,7 +94,7 @@ async fn a_cluster_asks_whether_a_consumer_lives_is_ready_and_how_it_does() {
         fixture.amqp.publish(QUEUE, "slow\n").await;
         assert_eq!(slow.line().await, "begun");
         slow.drain(Signal::TERM).await;
-        eventually(PATIENCE, "it is not ready any more", || async {
+        eventually(DEADLINE, "it is not ready any more", || async {
             let (status, why) = get(own, "/readyz").await?;
             (status == 503 && why == "the consumer is ending\n").then_some(())
         })

@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tokio::process::Command;
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE, Running};
+use crate::fixture::{Fixture, DEADLINE, QUEUE, Running};
 
 /// Runs a program as process 1 of a PID namespace.
 fn alone() -> Command {
@@ -79,7 +79,7 @@ async fn as_process_1_it_reaps_what_commands_leave_behind() {
         fixture.holds("orders.retry.3600000", 20).await;
         let process_1 = children(running.pid())[0].0;
         let is_one = |(_, name): &(Pid, String)| name == "retryrmq";
-        eventually(PATIENCE, "only the second process is left", || async {
+        eventually(DEADLINE, "only the second process is left", || async {
             let left = children(process_1);
             if left.len() == 1 && left.iter().all(is_one) {
                 Ok(())

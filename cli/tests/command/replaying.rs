@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE, finish},
+    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE, finish},
     interrupted_walks::{code, parked, pid},
 };
 
@@ -84,7 +84,7 @@ async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() 
             let most = random.u32(0..=count / 6);
             let mut ended = false;
             for _ in 0..most {
-                let line = timeout(PATIENCE, lines.next_line()).await.unwrap();
+                let line = timeout(DEADLINE, lines.next_line()).await.unwrap();
                 ended = line.unwrap().is_none();
                 if ended {
                     break;
@@ -99,7 +99,7 @@ async fn a_replay_is_killed_with_its_broker_again_and_again_and_loses_nothing() 
                 drop(lines); // nobody reads on, and a full pipe would hold it up
                 node.kill().await;
                 node.start().await;
-                timeout(PATIENCE * 2, child.wait()).await.unwrap().unwrap();
+                timeout(DEADLINE * 2, child.wait()).await.unwrap().unwrap();
                 fixture.amqp = fixture.vhost.connect().await;
             } else {
                 child.kill().await.unwrap();
@@ -145,7 +145,7 @@ async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() 
             ])
             .spawn()
             .unwrap();
-        retryrmq_harness::eventually(PATIENCE, "some went", || async {
+        retryrmq_harness::eventually(DEADLINE, "some went", || async {
             fixture.amqp
                 .depth(QUEUE)
                 .await

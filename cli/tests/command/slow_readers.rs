@@ -3,7 +3,7 @@
 use retryrmq_harness::on_brokers;
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, DEADLINE, QUEUE};
 
 #[tokio::test]
 async fn whoever_stops_reading_holds_no_message_up() {
@@ -81,7 +81,7 @@ async fn how_many_lines_nobody_read_is_told_to_who_reads_the_other_output() {
         let mut said = String::new();
         let mut reader = child.stderr.take().unwrap();
         let read = reader.read_to_string(&mut said);
-        timeout(PATIENCE, read).await.expect("it ends").unwrap();
+        timeout(DEADLINE, read).await.expect("it ends").unwrap();
         assert_eq!(child.wait().await.unwrap().code(), Some(0));
         assert!(said.contains("lines are not on standard output"), "{said}");
     })

@@ -4,7 +4,7 @@ use retryrmq_harness::{
     Amqp10, Broker, Message10, QueueType, Version, amqp10::uuid, eventually, on_brokers_where,
 };
 
-use crate::fixture::{Fixture, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, DEADLINE, QUEUE};
 
 fn bomb(id: &str) -> Message10 {
     Message10::new("the body")
@@ -31,7 +31,7 @@ async fn what_a_consumer_moved_is_listed_and_dropped() {
         let told =
             "1 message to orders.unreadable, which RabbitMQ cannot deliver over AMQP 0-9-1: ";
         assert!(consumed.err.contains(told), "{}", consumed.err);
-        eventually(PATIENCE, "it is moved", || async {
+        eventually(DEADLINE, "it is moved", || async {
             fixture.amqp.depth("orders.unreadable").await == Some(1)
         })
         .await;

@@ -6,7 +6,7 @@ use lapin::BasicProperties;
 use retryrmq_harness::{QueueType, Version, eventually, on_brokers, on_every_broker};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, CommandOutput, PARKED, PATIENCE, QUEUE};
+use crate::fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE};
 
 const POLICY: &str = "--retry=fixed(10m)";
 const WAITING_QUEUE: &str = "orders.retry.600000";
@@ -164,7 +164,7 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         let flush = ["waiting", "flush", QUEUE, POLICY, "--all", "--yes"];
         // Copies are confirmed, and the originals held, while the queue may be young.
         let mut child = fixture.command(&flush).spawn().unwrap();
-        eventually(PATIENCE, "something is back", || async {
+        eventually(DEADLINE, "something is back", || async {
             fixture.amqp
                 .depth(QUEUE)
                 .await
@@ -174,7 +174,7 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         .await;
         child.start_kill().unwrap();
         child.wait().await.unwrap();
-        eventually(PATIENCE, "all that waits is in the queue again", || async {
+        eventually(DEADLINE, "all that waits is in the queue again", || async {
             let (back, left) = (fixture.amqp.depth(QUEUE).await, fixture.amqp.depth(WAITING_QUEUE).await);
             (back.unwrap_or(0) + left.unwrap_or(0) >= 200).then_some(())
         })

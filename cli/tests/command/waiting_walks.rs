@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, PARKED, PATIENCE, QUEUE},
+    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
     interrupted_walks::{AtTerminal, code, parked, pid},
 };
 
@@ -323,7 +323,7 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
             let mut child = fixture.command(arguments).spawn().unwrap();
             let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
             loop {
-                let line = timeout(PATIENCE, said.next_line()).await;
+                let line = timeout(DEADLINE, said.next_line()).await;
                 let line = line.expect("it says so").unwrap().expect("it says so");
                 if line.contains("has stopped reading") {
                     break;

@@ -391,7 +391,7 @@ impl Client {
         let queue = message.queue().to_owned();
         let route = Strategy::RetryQueues
             .scheme()
-            .route(&queue, Wait::Ladder(delay));
+            .route(&queue, Wait::DelayStep(delay));
         let Route::Copy {
             routing_key,
             expiration,

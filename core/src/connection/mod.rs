@@ -52,7 +52,7 @@ pub(crate) use ready_count::{ReadyCounter, QueueCount, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]
-pub(crate) use safe_cancel::{PATIENCE as PARTING_PATIENCE, QUIET as PARTING_QUIET};
+pub(crate) use safe_cancel::{TIME_LIMIT as CANCEL_TIMEOUT, QUIET as CANCEL_QUIET};
 pub(crate) use started_call::StartedCall;
 pub(crate) use supervisor::{Link, LinkOptions, ReconnectSignal};
 pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};

@@ -12,7 +12,7 @@ use std::{
 use super::engine_time::EngineTime;
 
 /// How long a settled message may wait for its acknowledgement.
-const PATIENCE: Duration = Duration::from_millis(3);
+const TIME_LIMIT: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
@@ -138,7 +138,7 @@ impl AckWindow {
 
     /// When [`flush`](Self::flush) must run, if nothing else happens.
     pub(super) fn deadline(&self) -> Option<EngineTime> {
-        self.since.map(|since| since + PATIENCE)
+        self.since.map(|since| since + TIME_LIMIT)
     }
 
     /// Sends the acknowledgements that are due; with `all`, every one.

@@ -67,7 +67,7 @@ impl HandledDedup {
         }
         let id = message.properties.message_id().as_ref();
         let id = id.map(|id| id.as_str());
-        if id.is_none() && !mutants::has(Mutant::BelievesLikeness) {
+        if id.is_none() && !mutants::has(Mutant::BelievesRedeliveryHash) {
             return None;
         }
         if mutants::has(Mutant::BelievesIds) {

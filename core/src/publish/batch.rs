@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIME_LIMIT: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_an_alarm_does_not_count_even_if_it_has_just_ended() {
@@ -297,7 +297,7 @@ mod tests {
             (Some(25), 44, true),
         ] {
             let (tell, blocked) = watch::channel(alarm_ends.is_some());
-            let mut deadline = Deadline::new(blocked, PATIENCE);
+            let mut deadline = Deadline::new(blocked, TIME_LIMIT);
             let alarm = async {
                 sleep(Duration::from_secs(alarm_ends.unwrap_or_default())).await;
                 tell.send_if_modified(std::mem::take);

@@ -35,7 +35,7 @@ use crate::{
 const WAVE: usize = 256;
 
 /// How long a message waits for a connection before its publisher gets an error.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a message is published that shared a wave with a refused one.
 const TRIES: u32 = 4;
@@ -153,7 +153,7 @@ impl LaneState {
                 Err(error)
                     if error.kind() == ErrorKind::ConnectionLost
                         && tries < TRIES
-                        && began.elapsed() < PATIENCE => {}
+                        && began.elapsed() < TIME_LIMIT => {}
                 opened => return opened,
             }
             tries += 1;
@@ -376,7 +376,7 @@ fn safe_wave(
 /// # Errors
 /// [`ErrorKind::ConnectionLost`] if there is none, and as [`Link::connection`].
 pub(super) async fn connection(link: &Link) -> Result<Arc<Connection>> {
-    timeout(PATIENCE, link.connection())
+    timeout(TIME_LIMIT, link.connection())
         .await
         .map_err(|_| away(link))?
 }

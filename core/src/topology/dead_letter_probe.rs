@@ -46,7 +46,7 @@ const NOWHERE: &str = "retryrmq.nowhere.";
 const LEASE: i64 = 60_000;
 
 /// How long a probe may take. It must not hold up a consumer whose broker does not answer, for example during an alarm.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long an answer counts. Whoever loses the connection to a broker that restarts is one of many, and should not add to its work.
 const COUNTS: Duration = Duration::from_secs(3600);
@@ -213,7 +213,7 @@ async fn holds(connection: &Connection, queue: &str) -> Result<bool> {
         let why = "too many others try it out at the same time";
         Err(Error::new(ErrorKind::Mismatch, why))
     };
-    match timeout(PATIENCE, tried).await {
+    match timeout(TIME_LIMIT, tried).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::new(
             ErrorKind::Timeout,

@@ -59,7 +59,7 @@ pub(crate) enum Wait {
     /// For a delay of the policy.
     Policy(Duration),
     /// For a delay that was not known beforehand; on the ladder.
-    Ladder(Duration),
+    DelayStep(Duration),
 }
 
 /// How a message is sent to wait.

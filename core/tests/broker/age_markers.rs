@@ -8,7 +8,7 @@ use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable}
 use retryrmq_harness::{Amqp, Permissions, eventually, on_every_broker};
 
 use crate::fixture::{
-    Observations, PARKED, PATIENCE, QUEUE, connect, id, parked, policy, start, stats, take,
+    Observations, PARKED, DEADLINE, QUEUE, connect, id, parked, policy, start, stats, take,
 };
 
 const WAITING_QUEUE: &str = "orders.retry.60000";
@@ -63,8 +63,8 @@ async fn is_marked(amqp: &Amqp, name: &str) -> bool {
 async fn until_marked(amqp: &Amqp, name: &str) {
     let what = format!("{name} is marked");
     // A look at a marker that is being set would delete it.
-    eventually(PATIENCE, &what, || async { exists(amqp, name).await }).await;
-    eventually(PATIENCE, &what, || async {
+    eventually(DEADLINE, &what, || async { exists(amqp, name).await }).await;
+    eventually(DEADLINE, &what, || async {
         is_marked(amqp, name).await.then_some(()).ok_or("not bound")
     })
     .await;
@@ -126,13 +126,13 @@ async fn a_queue_is_marked_at_once_and_old_when_its_clock_is_gone() {
         };
         let observations = Observations::default();
         let running = parking(&client, &observations).await;
-        let found = eventually(PATIENCE, "the clock runs", clock).await;
+        let found = eventually(DEADLINE, "the clock runs", clock).await;
         assert_eq!(found["arguments"]["x-expires"], 2_000);
         assert_eq!(found["durable"], true);
         until_marked(&amqp, PARKED).await;
         running.close().await;
         client.close().await;
-        eventually(PATIENCE, "it is gone", || async {
+        eventually(DEADLINE, "it is gone", || async {
             clock().await.is_none().then_some(())
         })
         .await;

@@ -16,7 +16,7 @@ use crate::{
     log_capture,
     connecting::host_and_port,
     fixture::{
-        Attempt, Observations, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
+        Attempt, Observations, PARKED, DEADLINE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
         start, stats, table,
     },
     network::{PUBLISHING, CutProxies, free_port},
@@ -82,7 +82,7 @@ async fn a_long_alarm_loses_nothing_and_doubles_nothing() {
                 (name, published)
             });
         }
-        eventually(PATIENCE, "the client is blocked", || async {
+        eventually(DEADLINE, "the client is blocked", || async {
             let open = management.connections("/").await.unwrap();
             let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
             let is_blocked = states.iter().any(|state| state == "blocked");
@@ -218,7 +218,7 @@ async fn a_copy_that_its_retrier_has_given_up_is_not_published_after_the_alarm()
             while publisher.publish(message()).await.is_err() {}
         });
         let management = node.management();
-        eventually(PATIENCE, "the client is blocked", || async {
+        eventually(DEADLINE, "the client is blocked", || async {
             let open = management.connections("/").await.unwrap();
             open.iter()
                 .any(|open| open.state == "blocked")
@@ -263,7 +263,7 @@ async fn what_was_given_up_in_an_alarm_is_not_published_on_the_next_connection()
             given_up.expect_err("nothing is confirmed meanwhile");
         }
         proxies.cut(PUBLISHING);
-        eventually(PATIENCE, "the client publishes on another one", || async {
+        eventually(DEADLINE, "the client publishes on another one", || async {
             (client.reconnects() == 1 && client.health().is_ok()).then_some(())
         })
         .await;
@@ -366,7 +366,7 @@ async fn an_alarm_outlasts_the_brokers_patience_and_nothing_is_dropped() {
         assert_eq!(is_said, broker.version() < Version::V4_3, "{broker}");
         node.set_memory_watermark(0.6).await;
         for name in ["0", "1"] {
-            eventually(PATIENCE, "it succeeds", || async {
+            eventually(DEADLINE, "it succeeds", || async {
                 let again = |attempt: &Attempt| attempt.message.attempt() == 2;
                 observations.of(name).iter().any(again).then_some(())
             })
@@ -401,7 +401,7 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert!(began.elapsed() >= limit);
         let health = || async { client.health().err() };
-        let blocked = eventually(PATIENCE, "the client is not healthy", health).await;
+        let blocked = eventually(DEADLINE, "the client is not healthy", health).await;
         assert!(
             blocked.to_string().contains("memory or disk alarm"),
             "{blocked}"
@@ -411,14 +411,14 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
         assert!(error.contains("within its timeout of 2s"), "{error}");
         assert!(error.contains("memory or disk alarm"), "{error}");
         // One that waits longer sees the end of the alarm.
-        let long = client.publish(Publish::to_queue("other", "last").timeout(PATIENCE));
+        let long = client.publish(Publish::to_queue("other", "last").timeout(DEADLINE));
         let (told, ()) = tokio::join!(long, async {
             sleep(Duration::from_secs(25)).await;
             node.set_memory_watermark(0.6).await;
         });
         told.unwrap();
         let health = || async { client.health().ok() };
-        eventually(PATIENCE, "the client is healthy", health).await;
+        eventually(DEADLINE, "the client is healthy", health).await;
         node.raise_memory_alarm().await;
         let publisher = client.clone();
         let waits = tokio::spawn(async move {
@@ -426,7 +426,7 @@ async fn in_an_alarm_publishing_and_stopping_take_no_longer_than_they_may() {
             publisher.publish(message.timeout(ALARM * 100)).await
         });
         let health = || async { client.health().err() };
-        eventually(PATIENCE, "the client is blocked again", health).await;
+        eventually(DEADLINE, "the client is blocked again", health).await;
         // The alarm goes on.
         client.close().await;
         let error = waits.await.unwrap().unwrap_err();

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     parking::{ids, ready, records},
-    fixture::{PARKED, PATIENCE, QUEUE, connect, id, int, ms, table, take, text},
+    fixture::{PARKED, DEADLINE, QUEUE, connect, id, int, ms, table, take, text},
 };
 
 /// Who limits how often a message of the parking queue may be delivered.
@@ -234,7 +234,7 @@ async fn a_look_at_very_much_puts_it_back_on_the_way() {
         drop(walk);
         // Nobody confirms an acknowledgement: it may be gone with the connection that was dropped right after it.
         let back = async || amqp.depth(PARKED).await.unwrap_or_default() as usize;
-        eventually(PATIENCE, "all are back", || async {
+        eventually(DEADLINE, "all are back", || async {
             match back().await {
                 back if back >= MESSAGES - 1 => Ok(()),
                 back => Err(format!("{back}")),

@@ -20,7 +20,7 @@ use crate::{
     connecting::refused,
     parking::{ids, ready, records},
     fixture::{
-        Observations, PARKED, PATIENCE, QUEUE, id, int, ms, node_with_consumer_timeout, policy, start,
+        Observations, PARKED, DEADLINE, QUEUE, id, int, ms, node_with_consumer_timeout, policy, start,
         stats, table, text,
     },
 };
@@ -88,7 +88,7 @@ async fn a_handler_that_outlasts_the_brokers_patience_is_done_when_it_succeeds()
             for number in 0..FAST {
                 observations.until(&number.to_string(), 1).await;
             }
-            eventually(PATIENCE, &format!("{what}: all is done"), || async {
+            eventually(DEADLINE, &format!("{what}: all is done"), || async {
                 let (stats, depth) = (running.stats(), amqp.depth(&queue).await);
                 let ended = stats.acked + stats.already_handled > FAST as u64;
                 let done = ended && stats.outstanding == 0 && depth == Some(0);
@@ -147,7 +147,7 @@ async fn a_walk_drops_nothing_that_the_broker_has_taken_back() {
         // The second share is younger by so much.
         sleep(Duration::from_secs(3)).await;
         walk.next().await.unwrap().unwrap();
-        eventually(PATIENCE, "the first share is back", || async {
+        eventually(DEADLINE, "the first share is back", || async {
             amqp.depth(PARKED).await >= Some(32)
         })
         .await;

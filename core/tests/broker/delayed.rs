@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::{
     log_capture,
     connecting::refused,
-    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect, id, policy, start, stats},
+    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect, id, policy, start, stats},
 };
 
 const PLUGIN: &str = "plugins = rabbitmq_delayed_message_exchange";
@@ -101,7 +101,7 @@ async fn who_may_not_bind_is_told_how_to_look() {
         let client = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
         let observations = Observations::default();
         let running = start(consumer(&client, &queue).declare(false), &observations, |_| Ok(())).await;
-        eventually(PATIENCE, "the binding is warned of", || async {
+        eventually(DEADLINE, "the binding is warned of", || async {
             log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}`"))
@@ -178,7 +178,7 @@ async fn an_exchange_of_another_kind_is_refused() {
         log_capture::start();
         let bob = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
         let subscription = consumer(&bob, &queue).subscribe().await.unwrap();
-        eventually(PATIENCE, "the exchange is warned of", || async {
+        eventually(DEADLINE, "the exchange is warned of", || async {
             log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
                     && line.contains(&format!("`{queue}.delayed`"))

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::{
     log_capture,
-    fixture::{Observations, PATIENCE, QUEUE, connect, id, int, stats, table, take},
+    fixture::{Observations, DEADLINE, QUEUE, connect, id, int, stats, table, take},
 };
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.
@@ -138,7 +138,7 @@ async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
             ended = run => panic!("{ended:?}"),
             begun = began.recv() => begun.unwrap(),
         }
-        eventually(PATIENCE, "nobody consumes", || async {
+        eventually(DEADLINE, "nobody consumes", || async {
             match amqp.consumers(QUEUE).await {
                 Some(0) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -146,7 +146,7 @@ async fn a_consumer_whose_run_is_dropped_finishes_what_it_has_begun_and_ends() {
         })
         .await;
         gate.notify_one();
-        eventually(PATIENCE, "what it had begun is handled", || async {
+        eventually(DEADLINE, "what it had begun is handled", || async {
             let metrics = client.metrics_text();
             let acked = r#"retryrmq_messages_acked_total{queue="orders"} 1"#;
             metrics.contains(acked).then_some(()).ok_or(metrics)

@@ -15,7 +15,7 @@ use retryrmq::{
 use retryrmq_harness::{self as harness, Amqp, Broker, Node, Vhost, eventually};
 
 /// How long anything may take on a busy machine before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Brokers count in whole milliseconds, from the start of the one in which a message came.
 pub(crate) const CLOCK: Duration = Duration::from_millis(5);
@@ -134,7 +134,7 @@ impl Observations {
     /// Waits until a message was attempted so often, and returns the attempts.
     pub(crate) async fn until(&self, id: &str, attempts: usize) -> Vec<Attempt> {
         eventually(
-            PATIENCE,
+            DEADLINE,
             &format!("`{id}` is attempted {attempts} times"),
             || async {
                 let seen = self.of(id);
@@ -159,7 +159,7 @@ impl Observations {
 
     /// Waits for an event of this name, and returns it.
     pub(crate) async fn event(&self, name: &str) -> Event {
-        eventually(PATIENCE, &format!("the event {name}"), || async {
+        eventually(DEADLINE, &format!("the event {name}"), || async {
             let all = self.events();
             all.into_iter().find(|event| event.name() == name)
         })
@@ -169,7 +169,7 @@ impl Observations {
 
 /// Waits until the numbers of a consumer are as they should be.
 pub(crate) async fn stats(running: &RunningConsumer, what: &str, holds: impl Fn(&Stats) -> bool) -> Stats {
-    eventually(PATIENCE, what, || async {
+    eventually(DEADLINE, what, || async {
         let stats = running.stats();
         if holds(&stats) {
             Ok(stats)
@@ -213,7 +213,7 @@ pub(crate) fn array(items: Vec<AMQPValue>) -> AMQPValue {
 /// Waits until a queue holds so many messages, and takes them all.
 pub(crate) async fn take(amqp: &Amqp, queue: &str, count: usize) -> Vec<harness::Message> {
     let what = format!("{queue} holds {count}");
-    eventually(PATIENCE, &what, || async {
+    eventually(DEADLINE, &what, || async {
         match amqp.depth(queue).await {
             Some(depth) if depth as usize >= count => Ok(()),
             depth => Err(format!("{depth:?}")),

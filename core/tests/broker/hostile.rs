@@ -8,7 +8,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Answer, Observations, PARKED, PATIENCE, QUEUE, connect_with, id, policy, start, stats, take,
+    Answer, Observations, PARKED, DEADLINE, QUEUE, connect_with, id, policy, start, stats, take,
 };
 
 /// All of them, but for those that the broker itself needs many seconds to encode: from 4.0 on, and in quorum queues of
@@ -197,7 +197,7 @@ async fn in_the_parking_queue_they_harm_nobody_either() {
             walk.close().await.unwrap();
             (seen, replayed)
         };
-        let (seen, replayed) = tokio::time::timeout(PATIENCE, walking).await.unwrap();
+        let (seen, replayed) = tokio::time::timeout(DEADLINE, walking).await.unwrap();
         assert_eq!(seen, count);
         assert_eq!(amqp.depth(QUEUE).await, Some(replayed));
         assert_eq!(amqp.depth(PARKED).await, Some(0));

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::{
     connecting::{host_and_port, refused},
     logins::cut,
-    fixture::{Observations, PATIENCE, QUEUE, connect, policy, start},
+    fixture::{Observations, DEADLINE, QUEUE, connect, policy, start},
     network::{CONSUMING, GatedProxy, PUBLISHING, CutProxies, free_port},
 };
 
@@ -94,7 +94,7 @@ type Handled = Arc<Mutex<BTreeSet<String>>>;
 /// Until each is confirmed: a queue that is looking for a leader takes nothing.
 async fn publish(client: &Client, range: std::ops::Range<usize>) {
     for number in range {
-        eventually(PATIENCE, &format!("{number} is confirmed"), || {
+        eventually(DEADLINE, &format!("{number} is confirmed"), || {
             client.publish(Publish::to_queue(QUEUE, number.to_string()))
         })
         .await;
@@ -102,7 +102,7 @@ async fn publish(client: &Client, range: std::ops::Range<usize>) {
 }
 
 async fn until_handled(node: &Node, handled: &Handled, numbers: usize, when: &str) {
-    eventually(PATIENCE, &format!("all are handled {when}"), || async {
+    eventually(DEADLINE, &format!("all are handled {when}"), || async {
         let handled = handled.lock().unwrap().len();
         if handled == numbers {
             Ok(())
@@ -185,7 +185,7 @@ async fn a_cluster_may_lose_any_of_its_nodes() {
 /// As whoever looks after a cluster does it: no node goes while a queue needs it (`rabbitmq-diagnostics
 /// check_if_node_is_quorum_critical`).
 async fn until_dispensable(node: &Node) {
-    eventually(PATIENCE, "no queue needs this node", || async {
+    eventually(DEADLINE, "no queue needs this node", || async {
         let critical = "rabbit_quorum_queue:list_with_minimum_quorum().";
         match node.ctl(&["eval", critical]).await.trim() {
             "[]" => Ok(()),
@@ -245,7 +245,7 @@ async fn an_open_connection_to_a_silent_node_keeps_no_other_away() {
 /// Closes the connection with this name, and no other.
 async fn cut_one(node: &Node, name: &str) {
     let management = node.management();
-    let connection = eventually(PATIENCE, "the connection is known", || async {
+    let connection = eventually(DEADLINE, "the connection is known", || async {
         let known = management.connections("/").await.unwrap();
         known
             .into_iter()

@@ -21,7 +21,7 @@ use crate::{
     log_capture,
     connecting::{host_and_port, refused},
     fixture::{
-        Observations, PARKED, PATIENCE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
+        Observations, PARKED, DEADLINE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
     },
 };
 
@@ -166,7 +166,7 @@ async fn a_bad_message_among_many_large_ones_fails_alone() {
                     }
                 });
             }
-            tokio::time::timeout(PATIENCE, tasks.join_all())
+            tokio::time::timeout(DEADLINE, tasks.join_all())
                 .await
                 .expect("all are answered");
         }
@@ -226,13 +226,13 @@ async fn what_was_refused_on_a_connection_is_no_answer_to_what_is_asked_later() 
         let lost = client.reconnects();
         for number in 0..3 * CHANNELS {
             let gone = client.retrier(format!("gone-{number}")).unwrap();
-            eventually(PATIENCE, &format!("{number} is looked for"), || async {
+            eventually(DEADLINE, &format!("{number} is looked for"), || async {
                 gone.exists().await.map(|there| assert!(!there))
             })
             .await;
             let there = client.retrier(QUEUE).unwrap();
             eventually(
-                PATIENCE,
+                DEADLINE,
                 &format!("the other is found, {number}"),
                 || async { there.exists().await.map(|there| assert!(there)) },
             )
@@ -305,7 +305,7 @@ async fn looks_at_parking_queues_that_are_missing_cost_no_connection() {
         amqp.declare(&format!("{QUEUE}-0.parked"), QueueType::Quorum)
             .await;
         amqp.publish(&format!("{QUEUE}-0.parked"), "x").await;
-        eventually(PATIENCE, "it is seen when it is there", || async {
+        eventually(DEADLINE, "it is seen when it is there", || async {
             let text = client.metrics_text();
             let shown = format!("retryrmq_parked_depth{{queue=\"{QUEUE}-0\"}} 1");
             text.contains(&shown).then_some(()).ok_or(text)
@@ -400,7 +400,7 @@ async fn every_delay_is_reached(node: &Node, client: Client, what: &str) {
     );
     assert!(runs >= 6 * MESSAGES, "{what}: {runs} runs");
     // A connection that the broker closed has left copies of its messages, which come to their end as well.
-    eventually(PATIENCE, "nothing is left", || async {
+    eventually(DEADLINE, "nothing is left", || async {
         amqp.depth(QUEUE).await == Some(0) && running.stats().outstanding == 0
     })
     .await;

@@ -9,7 +9,7 @@ use std::{
 use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, RunningConsumer};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
-use crate::fixture::{Observations, PATIENCE, QUEUE, start};
+use crate::fixture::{Observations, DEADLINE, QUEUE, start};
 
 /// A user of this vhost, who is gone with it.
 struct User {
@@ -57,7 +57,7 @@ pub(crate) async fn cut(vhost: &Vhost) {
 /// Those of it that are for this.
 async fn cut_for(vhost: &Vhost, purpose: &str) {
     let management = vhost.broker().management();
-    let all = eventually(PATIENCE, "the connections are known", || async {
+    let all = eventually(DEADLINE, "the connections are known", || async {
         let mut known = management.connections(vhost.name()).await.unwrap();
         known.retain(|connection| connection.client_name.is_some());
         (known.len() >= 2).then_some(known)
@@ -80,7 +80,7 @@ fn file(vhost: &Vhost, content: &str) -> PathBuf {
 }
 
 async fn until_healthy(client: &Client) {
-    eventually(PATIENCE, "the client is back", || async { client.health() }).await;
+    eventually(DEADLINE, "the client is back", || async { client.health() }).await;
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn a_client_may_end_when_it_is_refused() {
         let consumer = client.consumer(QUEUE).dlx(true);
         let run = tokio::spawn(consumer.run(|_| async { Ok::<(), std::io::Error>(()) }));
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "it consumes", || async {
+        eventually(DEADLINE, "it consumes", || async {
             (amqp.consumers(QUEUE).await == Some(1)).then_some(())
         })
         .await;
@@ -239,7 +239,7 @@ async fn credentials_of_another_user_are_told_and_do_not_pass_for_a_renewal() {
         let options = ClientOptions::new().credentials(credentials);
         let client = Client::connect_with(vhost.url(), options).await.unwrap();
         other.store(true, std::sync::atomic::Ordering::SeqCst);
-        eventually(PATIENCE, "the other user is told of", || async {
+        eventually(DEADLINE, "the other user is told of", || async {
             let lines = crate::log_capture::lines();
             let told = lines
                 .iter()

@@ -10,14 +10,14 @@ use crate::{
     log_capture,
     connecting::{host_and_port, refused},
     logins::cut,
-    fixture::{Observations, PATIENCE, QUEUE, policy, start},
+    fixture::{Observations, DEADLINE, QUEUE, policy, start},
     network::{CONSUMING, GatedProxy, CutProxies, behind, free_port},
 };
 
 /// The lines about a broker behind this port, as soon as there are so many.
 async fn told_of(port: u16, what: &str, many: usize) -> Vec<String> {
     let about = |line: &String| line.contains(what) && line.contains(&port.to_string());
-    eventually(PATIENCE, "it was tried often enough", || async {
+    eventually(DEADLINE, "it was tried often enough", || async {
         let told: Vec<_> = log_capture::lines().into_iter().filter(about).collect();
         (told.len() >= many).then_some(told)
     })
@@ -97,7 +97,7 @@ async fn whoever_waits_for_a_broker_waits_for_it_to_subscribe_as_well() {
         let third = subscribing("third");
         sleep(Duration::from_millis(100)).await;
         client.close().await;
-        let ended = tokio::time::timeout(PATIENCE, third).await;
+        let ended = tokio::time::timeout(DEADLINE, third).await;
         let error = ended.expect("it ends with its client").unwrap();
         assert_eq!(error.map(drop).unwrap_err().kind(), ErrorKind::Closed);
         // Who refuses is not waited for.
@@ -129,7 +129,7 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
         let delayed = || Publish::to_queue("one", "x").delay(Duration::from_secs(3_600));
         client.publish(delayed()).await.unwrap();
         let until_depths = async |number: usize| {
-            eventually(PATIENCE, &format!("{number} depths are shown"), || async {
+            eventually(DEADLINE, &format!("{number} depths are shown"), || async {
                 let text = client.metrics_text();
                 let shown: Vec<_> = text
                     .lines()
@@ -148,11 +148,11 @@ async fn while_the_broker_is_away_publishers_are_told_and_old_depths_are_not_sho
         gated_proxy.shut().await;
         cut(&vhost).await;
         until_depths(0).await;
-        let published = tokio::time::timeout(PATIENCE, client.publish(delayed())).await;
+        let published = tokio::time::timeout(DEADLINE, client.publish(delayed())).await;
         let error = published.expect("the publisher is told").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionLost, "{error}");
         // And why there is none: nobody listens there any more.
-        eventually(PATIENCE, "the publisher is told why", || async {
+        eventually(DEADLINE, "the publisher is told why", || async {
             let error = client.publish(delayed()).await.unwrap_err().to_string();
             error.contains("refused").then_some(()).ok_or(error)
         })
@@ -179,7 +179,7 @@ async fn both_connections_come_back_together() {
         };
         gated_proxy.shut().await;
         cut(&vhost).await;
-        eventually(PATIENCE, "both are lost", || async {
+        eventually(DEADLINE, "both are lost", || async {
             (up() == 0).then_some(())
         })
         .await;
@@ -189,7 +189,7 @@ async fn both_connections_come_back_together() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let first = Instant::now();
-        eventually(PATIENCE, "both are back", || async {
+        eventually(DEADLINE, "both are back", || async {
             (up() == 2).then_some(())
         })
         .await;
@@ -235,7 +235,7 @@ async fn a_broker_that_cannot_serve_the_consumer_any_more_is_not_consumed_from()
     gated_proxy.shut().await;
     cut(&vhost).await;
     let _door = GatedProxy::open(port, host_and_port(new)).await;
-    eventually(PATIENCE, "the refusal is told", || async {
+    eventually(DEADLINE, "the refusal is told", || async {
         let told = log_capture::lines().into_iter().any(|line| {
             line.contains("cannot consume")
                 && line.contains(&queue)
@@ -258,7 +258,7 @@ async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
         let way = proxies.lead(port, host_and_port(&broker)).await;
         let url = behind(&vhost, port);
         let connecting = tokio::spawn(async move { Client::connect(&url).await });
-        eventually(PATIENCE, "it opens the second", || async {
+        eventually(DEADLINE, "it opens the second", || async {
             match proxies.count() {
                 2 => Ok(()),
                 opened => Err(opened.to_string()),
@@ -267,11 +267,11 @@ async fn whoever_connects_as_the_broker_goes_does_not_wait_for_its_return() {
         .await;
         way.abort();
         proxies.cut(CONSUMING);
-        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        let connected = tokio::time::timeout(DEADLINE, connecting).await;
         let client = connected.expect("connecting ends").unwrap();
         // The rest is made again in the background.
         if let Ok(client) = client {
-            eventually(PATIENCE, "the loss is known", || async {
+            eventually(DEADLINE, "the loss is known", || async {
                 client.health().is_err()
             })
             .await;

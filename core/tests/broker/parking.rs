@@ -10,7 +10,7 @@ use retryrmq_harness::{
 use crate::{
     connecting::refused,
     fixture::{
-        Observations, PARKED, PATIENCE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
+        Observations, PARKED, DEADLINE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
     },
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn ids(records: &[Record]) -> Vec<String> {
 
 /// Waits until so many are ready in the parking queue.
 pub(crate) async fn ready(amqp: &harness::Amqp, count: u32) {
-    harness::eventually(PATIENCE, &format!("{count} are parked"), || async {
+    harness::eventually(DEADLINE, &format!("{count} are parked"), || async {
         let depth = amqp.depth(PARKED).await;
         if depth == Some(count) {
             Ok(())

@@ -16,7 +16,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Answer, Observations, PARKED, PATIENCE, QUEUE, connect, id, int, policy, settled, start, stats, table,
+    Answer, Observations, PARKED, DEADLINE, QUEUE, connect, id, int, policy, settled, start, stats, table,
     text, with_headers,
 };
 
@@ -253,7 +253,7 @@ async fn a_pause_keeps_an_auto_delete_queue() {
         observations.event("paused").await;
         works.store(true, Ordering::SeqCst);
         tokio::time::timeout(
-            PATIENCE,
+            DEADLINE,
             stats(&running, "all are handled", |stats| stats.acked == 20),
         )
         .await

@@ -9,7 +9,7 @@ use retryrmq::{Client, Consumer, Message, RunningConsumer};
 use retryrmq_harness::{eventually, on_queue_types};
 use tokio::sync::watch;
 
-use crate::fixture::{PATIENCE, QUEUE, connect_with};
+use crate::fixture::{DEADLINE, QUEUE, connect_with};
 
 /// A consumer whose handlers wait while the gate is closed, and what they have begun with.
 async fn begin(consumer: Consumer, gate: watch::Receiver<bool>) -> (RunningConsumer, Arc<AtomicUsize>) {
@@ -32,7 +32,7 @@ fn consumer(client: &Client) -> Consumer {
 }
 
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    eventually(PATIENCE, what, || async {
+    eventually(DEADLINE, what, || async {
         if holds() { Ok(()) } else { Err("not yet") }
     })
     .await;

@@ -12,7 +12,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     connecting::{host_and_port, refused},
-    fixture::{CLOCK, PATIENCE, QUEUE, connect, connect_with, id, ms, table, take, text},
+    fixture::{CLOCK, DEADLINE, QUEUE, connect, connect_with, id, ms, table, take, text},
     network::{PUBLISHING, CutProxies, free_port},
 };
 
@@ -317,7 +317,7 @@ async fn a_message_in_a_young_queue_is_not_called_safe_because_nothing_was_heard
         let delayed = Publish::to_queue(QUEUE, "x").delay(ms(2_700));
         let publisher = client.clone();
         let publishing = tokio::spawn(async move { publisher.publish(delayed).await });
-        eventually(PATIENCE, "the message waits", || async {
+        eventually(DEADLINE, "the message waits", || async {
             match amqp.depth("orders.retry.3200").await {
                 Some(1) => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -383,7 +383,7 @@ async fn a_full_queue_says_no_and_that_is_told() {
         ]);
         amqp.declare_with(QUEUE, kind, full).await;
         // A quorum queue takes a few more before it says no.
-        let refused = tokio::time::timeout(PATIENCE, async {
+        let refused = tokio::time::timeout(DEADLINE, async {
             loop {
                 match client.publish(Publish::to_queue(QUEUE, "x")).await {
                     Ok(()) => {}
@@ -470,12 +470,12 @@ async fn without_a_connection_all_that_go_alone_are_told_together() {
         refused(message().await, ErrorKind::Unroutable);
         gated_proxy.abort();
         proxies.cut(PUBLISHING);
-        eventually(PATIENCE, "the connection is known to be lost", || async {
+        eventually(DEADLINE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })
         .await;
         let all = join_all((0..ASKED).map(|_| message()));
-        let told = timeout(PATIENCE, all).await.expect("each is told");
+        let told = timeout(DEADLINE, all).await.expect("each is told");
         for answer in told {
             refused(answer, ErrorKind::ConnectionLost);
         }
@@ -512,7 +512,7 @@ async fn what_a_wave_had_no_time_for_is_not_published_later() {
             .await
             .unwrap();
         // On its own channel, which is slower with what was on its way.
-        eventually(PATIENCE, "the last one is there", || async {
+        eventually(DEADLINE, "the last one is there", || async {
             let there = amqp.drain(QUEUE).await;
             let late = there.iter().filter(|message| message.text() != "last");
             println!("{broker}: {} of {ASKED} are there", late.clone().count());
@@ -539,14 +539,14 @@ async fn closing_waits_for_what_is_being_published() {
         let (publishing, closing) = (client.clone(), client.clone());
         let published = tokio::spawn(async move { publishing.publish(message()).await });
         // For two seconds its queue is no safe place.
-        eventually(PATIENCE, "it is stored", || async {
+        eventually(DEADLINE, "it is stored", || async {
             amqp.depth("orders.retry.500000")
                 .await
                 .filter(|depth| *depth > 0)
         })
         .await;
         let closed = tokio::spawn(async move { closing.close().await });
-        eventually(PATIENCE, "others are refused", || async {
+        eventually(DEADLINE, "others are refused", || async {
             client.publish(Publish::to_queue(QUEUE, "y")).await.err()
         })
         .await;
@@ -567,7 +567,7 @@ async fn closing_waits_for_no_lost_connection() {
         let client = Client::connect(&url).await.unwrap();
         gated_proxy.abort();
         proxies.cut(PUBLISHING);
-        eventually(PATIENCE, "the connection is known to be lost", || async {
+        eventually(DEADLINE, "the connection is known to be lost", || async {
             client.health().err().map(drop)
         })
         .await;

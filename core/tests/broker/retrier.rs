@@ -6,7 +6,7 @@ use retryrmq::{ErrorKind, Event, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::fixture::{
-    PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
+    PARKED, DEADLINE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
     with_headers,
 };
 
@@ -110,7 +110,7 @@ async fn queues_are_made_when_they_are_needed_and_made_again_and_never_the_work_
         assert_eq!(waits[0].id(), Some("two"));
         // What was not seen for a while is looked for again.
         amqp.declare(QUEUE, QueueType::Quorum).await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         while !orders.exists().await.unwrap() {
             assert!(Instant::now() < end, "the new queue is not seen");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;

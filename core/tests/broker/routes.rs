@@ -3,7 +3,7 @@
 use retryrmq::{Message, types::FieldTable};
 use retryrmq_harness::{lapin::options::QueueBindOptions, on_queue_types};
 
-use crate::fixture::{Observations, PATIENCE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
+use crate::fixture::{Observations, DEADLINE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
 
 #[tokio::test]
 async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again() {
@@ -91,7 +91,7 @@ async fn a_message_comes_back_at_the_tail() {
             .await
             .unwrap();
         observations.until("blocker", 1).await;
-        retryrmq_harness::eventually(PATIENCE, "the first is back behind the second", || async {
+        retryrmq_harness::eventually(DEADLINE, "the first is back behind the second", || async {
             amqp.depth("orders.retry.100").await == Some(0) && amqp.depth(QUEUE).await == Some(2)
         })
         .await;

@@ -11,7 +11,7 @@ use std::{
 use retryrmq::{Failure, Message, Outcome, Pause, Subscription, Token};
 use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 
-use crate::fixture::{Observations, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+use crate::fixture::{Observations, DEADLINE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
 
 async fn next(subscription: &Subscription) -> retryrmq::Delivery {
     assert!(subscription.ready().await);
@@ -38,7 +38,7 @@ async fn settling_what_is_settled_is_counted_and_does_nothing() {
                 (Token::from_u64(0), Outcome::Ack),
             ]);
         }
-        eventually(PATIENCE, "stale settlements are counted", || async {
+        eventually(DEADLINE, "stale settlements are counted", || async {
             let stats = subscription.stats();
             if (stats.acked, stats.stale, stats.outstanding) == (3, 12, 0) {
                 Ok(())
@@ -138,7 +138,7 @@ async fn a_pause_leaves_handlers_nothing_to_begin_with() {
         assert_eq!(subscription.try_next_batch(100).len(), 0);
         subscription.close();
         subscription.wait_closed().await.unwrap();
-        eventually(PATIENCE, "the others are back in the queue", || async {
+        eventually(DEADLINE, "the others are back in the queue", || async {
             amqp.depth(QUEUE).await == Some(96)
         })
         .await;
@@ -181,7 +181,7 @@ async fn closing_lets_handlers_finish_and_gives_the_rest_back() {
             let running = running.clone();
             async move { running.close().await }
         });
-        eventually(PATIENCE, "what no handler had begun is back", || async {
+        eventually(DEADLINE, "what no handler had begun is back", || async {
             amqp.depth(QUEUE).await == Some(8)
         })
         .await;
@@ -215,7 +215,7 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
             let subscription = consumer().subscribe().await.unwrap();
             let mut taken = Vec::new();
             // Some ends come when the messages are in the inbox, some when they were taken and no handler has begun.
-            eventually(PATIENCE, "all three are here", || {
+            eventually(DEADLINE, "all three are here", || {
                 if drain % 2 == 0 {
                     taken.extend(subscription.try_next_batch(8));
                 }
@@ -227,7 +227,7 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
             subscription.close();
             subscription.give_back(taken.iter().map(|delivery| delivery.token));
             subscription.wait_closed().await.unwrap();
-            eventually(PATIENCE, "all three are back", || async {
+            eventually(DEADLINE, "all three are back", || async {
                 amqp.depth(QUEUE).await == Some(3)
             })
             .await;
@@ -301,7 +301,7 @@ async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
                 counted.fetch_add(1, Ordering::SeqCst);
                 async { Err::<(), _>(std::io::Error::other("no")) }
             };
-            tokio::time::timeout(PATIENCE, consumer.run(handler))
+            tokio::time::timeout(DEADLINE, consumer.run(handler))
                 .await
                 .expect("it does not go on without its task")
                 .expect_err("it says that it has broken")
@@ -309,7 +309,7 @@ async fn a_consumer_that_breaks_says_so_and_loses_nothing() {
         assert_eq!(error.kind(), retryrmq::ErrorKind::Closed);
         assert!(error.to_string().contains("the log broke"), "{error}");
         assert!(began.load(Ordering::SeqCst) >= 1);
-        eventually(PATIENCE, "all are back in their queue", || async {
+        eventually(DEADLINE, "all are back in their queue", || async {
             let depth = amqp.depth(QUEUE).await;
             (depth == Some(5))
                 .then_some(())
@@ -363,7 +363,7 @@ async fn what_is_settled_just_before_the_end_stays_settled() {
     subscription.wait_closed().await.unwrap();
     let stats = subscription.stats();
     assert_eq!((stats.acked, stats.requeued), (1, 1), "{stats:?}");
-    eventually(PATIENCE, "the one that was given back is back", || async {
+    eventually(DEADLINE, "the one that was given back is back", || async {
         amqp.depth(QUEUE).await == Some(1)
     })
     .await;

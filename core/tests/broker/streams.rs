@@ -8,7 +8,7 @@ use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::{
     connecting::refused,
-    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect, id, policy, start, table, text},
+    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect, id, policy, start, table, text},
 };
 
 async fn stream(amqp: &Amqp, name: &str, mut arguments: FieldTable) {
@@ -110,7 +110,7 @@ async fn queues_are_not_touched_by_the_question() {
         drop(held);
         amqp.close().await;
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "the message is back", || async {
+        eventually(DEADLINE, "the message is back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
@@ -136,7 +136,7 @@ async fn no_entry_is_lost_with_a_caller_that_gives_up_waiting() {
         }
         let from = StreamFrom::Time(SystemTime::UNIX_EPOCH);
         let mut reader = client.read_stream("log", from).await.unwrap();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + DEADLINE;
         let mut read = 0;
         while read < 250 {
             assert!(Instant::now() < end, "{read} came");

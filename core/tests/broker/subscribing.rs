@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::{
     connecting::refused,
     fixture::{
-        Observations, PARKED, PATIENCE, QUEUE, connect, connect_with, id, int, parked, policy, start,
+        Observations, PARKED, DEADLINE, QUEUE, connect, connect_with, id, int, parked, policy, start,
         table, text,
     },
 };
@@ -357,7 +357,7 @@ async fn who_gives_up_subscribing_leaves_no_consumer_behind() {
         }
         assert!(given_up > 10, "{given_up} were given up");
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "no consumer is left", || async {
+        eventually(DEADLINE, "no consumer is left", || async {
             match amqp.consumers(QUEUE).await {
                 Some(0) => Ok(()),
                 some => Err(format!("{some:?} consumers")),

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::connecting::host_and_port;
 use crate::fixture::{
-    Observations, PATIENCE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
+    Observations, DEADLINE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
 };
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
@@ -129,7 +129,7 @@ async fn the_numbers_are_the_same_in_text() {
                 depth, None,
                 "nobody has looked since the message was parked"
             );
-            eventually(PATIENCE, "the depth is known", || async {
+            eventually(DEADLINE, "the depth is known", || async {
                 // Each call has it looked up for the next.
                 let samples = self::samples(&client.metrics_text());
                 let depth = samples.get(&("retryrmq_parked_depth".to_owned(), queue.to_owned()));
@@ -177,7 +177,7 @@ async fn a_depth_that_is_not_known_is_not_shown() {
                 .copied()
         };
         let is = async |what: &str, wanted: Option<f64>| {
-            eventually(PATIENCE, what, || async {
+            eventually(DEADLINE, what, || async {
                 match depth() {
                     seen if seen == wanted => Ok(()),
                     other => Err(format!("{other:?}")),
@@ -230,14 +230,14 @@ async fn a_depth_that_cannot_be_asked_for_hides_no_other() {
             let consumer = consumer.retry(policy("fixed(1s, retries=0)"));
             let handler = |_: retryrmq::Message| async { Ok::<_, std::io::Error>(()) };
             running.push(
-                eventually(PATIENCE, "there is a connection left", || {
+                eventually(DEADLINE, "there is a connection left", || {
                     consumer.clone().start(handler)
                 })
                 .await,
             );
         }
         let are = async |what: &str, wanted: (Option<f64>, Option<f64>)| {
-            eventually(PATIENCE, what, || async {
+            eventually(DEADLINE, what, || async {
                 let samples = samples(&client.metrics_text());
                 let depth = |queue: &str| {
                     let labels = queue.to_owned();

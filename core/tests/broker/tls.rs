@@ -21,7 +21,7 @@ use tokio_rustls::{
 use crate::{
     log_capture,
     connecting::refused,
-    fixture::{PATIENCE, take},
+    fixture::{DEADLINE, take},
 };
 
 /// An authority, and what it signed: a server's and a client's certificate, as PEM files.
@@ -357,7 +357,7 @@ async fn a_peer_that_stops_reading_is_given_up() {
         }
         let port = proxy.url().parse::<url::Url>().unwrap().port().unwrap();
         let at = format!("127.0.0.1:{port}/");
-        eventually(PATIENCE, "both links know that theirs is lost", || async {
+        eventually(DEADLINE, "both links know that theirs is lost", || async {
             let lost = |purpose: &str| {
                 log_capture::lines().iter().any(|line| {
                     line.contains("connection lost") && line.contains(&at) && line.contains(purpose)
@@ -369,7 +369,7 @@ async fn a_peer_that_stops_reading_is_given_up() {
         })
         .await;
         proxy.resume();
-        eventually(PATIENCE, "it publishes again", || async {
+        eventually(DEADLINE, "it publishes again", || async {
             client.publish(Publish::to_queue("orders", "y")).await
         })
         .await;

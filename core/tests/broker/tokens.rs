@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
-    fixture::{Observations, PATIENCE, QUEUE, start},
+    fixture::{Observations, DEADLINE, QUEUE, start},
 };
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";
@@ -112,7 +112,7 @@ async fn a_token_is_renewed_before_it_ends() {
                 .publish(Publish::to_queue(QUEUE, text.clone()))
                 .await
                 .unwrap_or_else(|error| panic!("{number}: {error}"));
-            eventually(PATIENCE, &format!("{number} is handled"), || async {
+            eventually(DEADLINE, &format!("{number} is handled"), || async {
                 handled.lock().unwrap().contains(&text).then_some(())
             })
             .await;
@@ -168,7 +168,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         let url = url(&node, &secret);
         let client = Client::connect(&url).await.unwrap();
         client.health().unwrap();
-        eventually(PATIENCE, "the token is over", || async {
+        eventually(DEADLINE, "the token is over", || async {
             match client.health() {
                 Err(error) if error.kind() == ErrorKind::AuthenticationFailed => Ok(()),
                 other => Err(format!("{other:?}")),
@@ -176,7 +176,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         })
         .await;
         // On newer versions one connection is closed before the other.
-        eventually(PATIENCE, "both are shown to be down", || async {
+        eventually(DEADLINE, "both are shown to be down", || async {
             let text = client.metrics_text();
             let down = |purpose| format!("retryrmq_connection_up{{purpose=\"{purpose}\"}} 0");
             match text.contains(&down("consume")) && text.contains(&down("publish")) {
@@ -186,7 +186,7 @@ async fn a_token_that_is_over_shows_in_the_health() {
         })
         .await;
         std::fs::write(&secret, token(LIFETIME * 100)).unwrap();
-        eventually(PATIENCE, "there is another token", || async {
+        eventually(DEADLINE, "there is another token", || async {
             client.health().map_err(|error| error.to_string())
         })
         .await;
@@ -206,7 +206,7 @@ async fn a_token_that_is_over_is_told_when_no_copy_can_go_out() {
         let client = Client::connect(&url).await.unwrap();
         let observations = Observations::default();
         let running = start(client.consumer(QUEUE).dlx(true), &observations, |_| Ok(())).await;
-        eventually(PATIENCE, "the token is over", || async {
+        eventually(DEADLINE, "the token is over", || async {
             client.health().is_err().then_some(())
         })
         .await;

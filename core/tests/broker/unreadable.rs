@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     permissions::{DEFAULT_EXCHANGE, User},
-    fixture::{Observations, PARKED, PATIENCE, QUEUE, connect_with, id, int, policy, start, table, take},
+    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect_with, id, int, policy, start, table, take},
 };
 
 const UNREADABLE: &str = "orders.unreadable";
@@ -75,7 +75,7 @@ async fn publish(vhost: &Vhost, queue: &str, messages: &[Message10]) {
 
 async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
     let unreadable = client.unreadable(QUEUE);
-    eventually(PATIENCE, "they are set aside", || async {
+    eventually(DEADLINE, "they are set aside", || async {
         match unreadable.list(100).await {
             Ok(all) if all.len() == count => Ok(all),
             other => Err(format!("{other:?}")),
@@ -86,7 +86,7 @@ async fn set_aside(client: &Client, count: usize) -> Vec<UnreadableMessage> {
 
 /// Waits until what came back with a lost connection is acknowledged as well: that may be after what is unreadable was moved.
 async fn is_empty(amqp: &Amqp, running: &RunningConsumer) {
-    eventually(PATIENCE, "nothing is left", || async {
+    eventually(DEADLINE, "nothing is left", || async {
         match (amqp.depth(QUEUE).await, running.stats().outstanding) {
             (Some(0), 0) => Ok(()),
             left => Err(format!("{left:?}")),
@@ -336,11 +336,11 @@ async fn no_other_message_is_moved_from_a_queue_that_returns_messages_elsewhere(
             // A plain consumer loses its connection to it, with all others.
             let plain = vhost.connect().await;
             let _consumer = plain.consume(QUEUE, 100).await;
-            eventually(PATIENCE, "the connection is lost", || async {
+            eventually(DEADLINE, "the connection is lost", || async {
                 !plain.channel().status().connected()
             })
             .await;
-            eventually(PATIENCE, "all are ready again", || async {
+            eventually(DEADLINE, "all are ready again", || async {
                 amqp.depth(QUEUE).await == Some(42)
             })
             .await;
@@ -394,7 +394,7 @@ async fn no_message_of_another_queue_is_moved_because_of_what_counts_hide() {
         set_aside(&client, 1).await;
         may_end.add_permits(1_000);
         for queue in OTHERS {
-            eventually(PATIENCE, "its messages are handled", || async {
+            eventually(DEADLINE, "its messages are handled", || async {
                 amqp.depth(queue).await == Some(0)
             })
             .await;
@@ -425,7 +425,7 @@ async fn a_walk_through_parked_messages_moves_what_counts_hide() {
             amqp.publish_with(PARKED, "x", id(&number.to_string()))
                 .await;
         }
-        eventually(PATIENCE, "all others are seen", || async {
+        eventually(DEADLINE, "all others are seen", || async {
             let mut walk = client
                 .parked(QUEUE)
                 .browse()
@@ -455,7 +455,7 @@ async fn a_walk_through_parked_messages_moves_what_counts_hide() {
         let got = closed.new_channel().await;
         let got = got.basic_get(QUEUE.into(), BasicGetOptions::default());
         got.await.expect_err("the connection is closed");
-        eventually(PATIENCE, "it is given back", || async {
+        eventually(DEADLINE, "it is given back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;
@@ -570,7 +570,7 @@ async fn a_consumer_that_may_not_move_them_stops_before_they_are_dropped() {
         // Another try gets as far as the queue, and moves nothing.
         user.may(FAMILY_AND_UNREADABLE, "^$", FAMILY_AND_UNREADABLE)
             .await;
-        eventually(PATIENCE, "it tries again", || async {
+        eventually(DEADLINE, "it tries again", || async {
             amqp.depth(UNREADABLE).await == Some(0)
         })
         .await;
@@ -619,7 +619,7 @@ async fn many_consumers_of_a_queue_without_a_route_move_them_before_they_are_dro
             publish(&vhost, QUEUE, std::slice::from_ref(bomb)).await;
             let expected = number + 1;
             let unreadable = all[0].0.unreadable(QUEUE);
-            eventually(PATIENCE, "they are set aside", || async {
+            eventually(DEADLINE, "they are set aside", || async {
                 let moved = unreadable.list(100).await.map_or(0, |all| all.len());
                 let left = amqp.depth(QUEUE).await;
                 let events = observations.event_names();
@@ -951,7 +951,7 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
             let running = consume(&client, &observations).await;
             let why = stopped(&observations).await;
             assert!(why.contains("remove it with a policy"), "{why}");
-            eventually(PATIENCE, "the message is back", || async {
+            eventually(DEADLINE, "the message is back", || async {
                 match (amqp.consumers(QUEUE).await, amqp.depth(QUEUE).await) {
                     (Some(0), Some(1)) => Ok(()),
                     other => Err(format!("{other:?}")),
@@ -967,11 +967,11 @@ async fn what_neither_protocol_can_carry_stops_a_consumer_until_a_policy_removes
                 vhost.put_policy("remove", &policy).await.unwrap();
             };
             put(none).await;
-            eventually(PATIENCE, "the message is removed", || async {
+            eventually(DEADLINE, "the message is removed", || async {
                 amqp.depth("removed").await == Some(1)
             })
             .await;
-            eventually(PATIENCE, "it consumes again", || async {
+            eventually(DEADLINE, "it consumes again", || async {
                 observations.event_names().last() == Some(&"reconnected")
             })
             .await;
@@ -1051,7 +1051,7 @@ async fn a_consumer_goes_on_when_another_one_of_its_client_stops() {
         // They shared a connection that was lost.
         let lost = told(&others, "disconnected");
         assert!(lost >= 1, "{lost}: {:?}", others.event_names());
-        eventually(PATIENCE, "the message is back", || async {
+        eventually(DEADLINE, "the message is back", || async {
             amqp.depth(QUEUE).await == Some(1)
         })
         .await;

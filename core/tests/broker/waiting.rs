@@ -27,12 +27,12 @@ async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (WaitingWalk, Vec
     let waiting_queues = waiting.queues([]).await.unwrap();
     let waiting_queue = waiting_queues.iter().find(|waiting_queue| waiting_queue.messages > 0).unwrap();
     let mut look = waiting.walk_queue(waiting_queue).await.unwrap();
-    let mut waiters = Vec::new();
-    while let Some(waiter) = look.next().await.unwrap() {
-        waiters.push(waiter);
+    let mut waiting_messages = Vec::new();
+    while let Some(waiting_message) = look.next().await.unwrap() {
+        waiting_messages.push(waiting_message);
     }
-    assert_eq!(waiters.len(), names.len());
-    (look, waiters)
+    assert_eq!(waiting_messages.len(), names.len());
+    (look, waiting_messages)
 }
 
 /// The work queue is old enough by then; the parking queue is as young as its first message.
@@ -41,11 +41,11 @@ async fn each_queue_that_a_look_moves_to_becomes_old_enough() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
-        let flushed = look.flush(&waiters[..1]).await;
+        let (mut look, waiting_messages) = look(&client, &amqp, &["a", "b"]).await;
+        let flushed = look.flush(&waiting_messages[..1]).await;
         assert!(matches!(flushed[..], [Ok(())]), "{flushed:?}");
         let began = Instant::now();
-        let cancelled = look.cancel(&waiters[1..]).await;
+        let cancelled = look.cancel(&waiting_messages[1..]).await;
         assert!(matches!(cancelled[..], [Ok(())]), "{cancelled:?}");
         assert!(began.elapsed() >= YOUNG, "{:?}", began.elapsed());
         look.close().await.unwrap();
@@ -60,9 +60,9 @@ async fn a_parking_queue_that_was_deleted_is_made_again() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
-        let (mut look, waiters) = look(&client, &amqp, &["a", "b"]).await;
+        let (mut look, waiting_messages) = look(&client, &amqp, &["a", "b"]).await;
         let mut cancel = async |place: usize| {
-            let done = look.cancel(&waiters[place..=place]).await;
+            let done = look.cancel(&waiting_messages[place..=place]).await;
             done.into_iter().collect::<retryrmq::Result<()>>()
         };
         cancel(0).await.unwrap();

@@ -198,7 +198,7 @@ async fn a_policy_of_the_broker_decides_as_well() {
             .put_policy("dlx", &Policy::new("^orders$", route))
             .await
             .unwrap();
-        harness::eventually(crate::fixture::PATIENCE, "the policy applies", || async {
+        harness::eventually(crate::fixture::DEADLINE, "the policy applies", || async {
             vhost
                 .queue(QUEUE)
                 .await

@@ -7,7 +7,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Observations, PARKED, PATIENCE, QUEUE, connect, id, int, parked, policy, start, table,
+    Observations, PARKED, DEADLINE, QUEUE, connect, id, int, parked, policy, start, table,
 };
 
 fn durable() -> QueueDeclareOptions {
@@ -185,7 +185,7 @@ async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
             };
             lines.iter().filter(of_it).count()
         };
-        eventually(PATIENCE, "it was tried again and again", || async {
+        eventually(DEADLINE, "it was tried again and again", || async {
             (told("DEBUG") >= 2).then_some(())
         })
         .await;

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The largest answer.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// How many rows a page has. The API gives 500 at most.
@@ -40,7 +40,7 @@ impl Management {
             // To another host it would take the login along.
             .redirect(redirect::Policy::none())
             .connect_timeout(Duration::from_secs(10))
-            .timeout(PATIENCE)
+            .timeout(TIME_LIMIT)
             .build()
             .map_err(|why| Error::new(ManagementErrorKind::Broken, format!("cannot speak HTTP: {why}")))?;
         Ok(Self { http, address })

@@ -167,7 +167,7 @@ impl Handle {
 
     /// Tells that a queue is in trouble, or out of it. Never waits. `false`: there is no room, so tell it again later. It leaves half of the
     /// room to what [`tell`](Self::tell) hears, which is told once.
-    pub fn tell_trouble(&self, trouble: QueueTrouble) -> bool {
+    pub fn report_trouble(&self, trouble: QueueTrouble) -> bool {
         let told = JudgeInput::Happened(Box::new(ServiceEvent::Troubled(trouble)), 0);
         let is_taken = self.told.capacity() > TOLD / 2 && self.told.try_send(told).is_ok();
         let told = u64::from(is_taken);
@@ -288,7 +288,7 @@ mod tests {
         let alerting = Alerting::start(&configuration, memory, NotifierMode::Alone);
         let alerting = alerting.await.unwrap();
         let tell_one = || {
-            alerting.tell_trouble(QueueTrouble {
+            alerting.report_trouble(QueueTrouble {
                 vhost: "/".to_owned(),
                 queue: "orders".to_owned(),
                 kind: "no_consumer",

@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Between two questions for what is parked.
 const ASKED: Duration = Duration::from_secs(10);
 /// How long the answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// Queues that are asked for at a time.
 const MOST_ASKED: usize = 1_000;
 /// How long the end waits for channels that are at work.
@@ -493,7 +493,7 @@ async fn without_any(client: Client, queues: BTreeSet<String>) -> BTreeSet<Strin
     let mut queues: Vec<String> = queues.into_iter().collect();
     fastrand::shuffle(&mut queues);
     queues.truncate(MOST_ASKED);
-    let without = without_parked(&client, &queues, PATIENCE).await;
+    let without = without_parked(&client, &queues, TIME_LIMIT).await;
     without.into_iter().collect()
 }
 

@@ -175,15 +175,15 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiter(action: HistoryAction, queue: &str, waiter: &WaitingMessage) -> Self {
+    pub(crate) fn to_waiting_message(action: HistoryAction, queue: &str, waiting_message: &WaitingMessage) -> Self {
         Self {
             at: Timestamp::now(),
             event: action,
             queue: queue.to_owned(),
-            message_id: waiter.message().message_id().map(str::to_owned),
-            mark: Some(waiter.mark.clone()),
-            error: Some(cut(&waiter.error, ERROR)),
-            error_type: Some(cut(&waiter.error_type, FIELD)),
+            message_id: waiting_message.message().message_id().map(str::to_owned),
+            mark: Some(waiting_message.mark.clone()),
+            error: Some(cut(&waiting_message.error, ERROR)),
+            error_type: Some(cut(&waiting_message.error_type, FIELD)),
             ..Self::default()
         }
     }

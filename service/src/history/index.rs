@@ -27,7 +27,7 @@ const QUEUES: usize = 1_000;
 /// Groups of one queue; the one that was quiet for longest goes.
 const GROUPS: usize = 500;
 /// Deeds of people that are remembered.
-const DEEDS: usize = 5_000;
+const ACTIONS: usize = 5_000;
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60;
 
@@ -158,7 +158,7 @@ impl Index {
         ) || event.event == HistoryAction::Dropped && event.mark.is_some();
         if is_of_a_person {
             inner.actions.push_back(Arc::new(event.clone()));
-            if inner.actions.len() > DEEDS {
+            if inner.actions.len() > ACTIONS {
                 inner.actions.pop_front();
             }
         }
@@ -574,6 +574,6 @@ mod tests {
         assert_eq!(index.parked_events("orders", None).len(), 5);
         assert!(index.lock().order.len() <= 10);
         assert_eq!(index.groups("orders", at(2_000)).len(), GROUPS);
-        assert!(index.lock().actions.len() <= DEEDS);
+        assert!(index.lock().actions.len() <= ACTIONS);
     }
 }

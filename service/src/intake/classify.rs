@@ -16,26 +16,26 @@ pub(super) enum Classified {
     /// It left a queue in which services tell each other of alerts. These let go on purpose of what is old.
     LetGo(XDeath),
     /// It belongs to no work queue; a sentence says why.
-    Stray(String),
+    Unroutable(String),
 }
 
 /// Judges a message by the exchange that the broker says it came through, and by its newest death. Both are the broker's word: nobody can
 /// publish to an internal exchange, and the newest death is written by the queue that the message left.
 pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Classified {
     if delivery_exchange != DEAD_EXCHANGE {
-        return Classified::Stray(format!(
+        return Classified::Unroutable(format!(
             "it was published straight into {INTAKE_QUEUE}, and died in no queue: let a queue dead-letter to the exchange \
              {DEAD_EXCHANGE} (`retryrmq enable QUEUE --service`)"
         ));
     }
     let newest = headers.and_then(|table| XDeath::all(table).into_iter().next());
     let Some(death) = newest.filter(|death| !death.queue.is_empty()) else {
-        return Classified::Stray(format!(
+        return Classified::Unroutable(format!(
             "it came through {DEAD_EXCHANGE} without a readable x-death, so that nobody knows which queue it left"
         ));
     };
     if [INTAKE_QUEUE, INTAKE_PARKED, HANDOVER_QUEUE].contains(&death.queue.as_str()) {
-        return Classified::Stray(format!(
+        return Classified::Unroutable(format!(
             "it died in {}, the service's own queue: is that under a policy with a time to live or a length limit?",
             death.queue
         ));
@@ -44,7 +44,7 @@ pub(super) fn judge(delivery_exchange: &str, headers: Option<&FieldTable>) -> Cl
         return Classified::LetGo(death);
     }
     if let Some(work) = work_queue_of(&death.queue) {
-        return Classified::Stray(format!(
+        return Classified::Unroutable(format!(
             "it left {}, where messages of {work} wait or are parked, and is not retried again: is that queue under a policy that \
              dead-letters to {DEAD_EXCHANGE}?",
             death.queue
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn says(verdict: &Classified, words: &str) -> bool {
-        matches!(verdict, Classified::Stray(why) if why.contains(words))
+        matches!(verdict, Classified::Unroutable(why) if why.contains(words))
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
             assert!(matches!(verdict, Classified::LetGo(_)), "{verdict:?}");
             assert!(matches!(
                 judge("", Some(&died_in(queue))),
-                Classified::Stray(_)
+                Classified::Unroutable(_)
             ));
         }
     }
@@ -145,7 +145,7 @@ mod tests {
             exchange in "[a-z.]{0,20}", queue in "\\PC{0,40}",
         ) {
             prop_assume!(exchange != DEAD_EXCHANGE);
-            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Classified::Stray(_)));
+            prop_assert!(matches!(judge(&exchange, Some(&died_in(&queue))), Classified::Unroutable(_)));
         }
     }
 }

@@ -173,7 +173,7 @@ impl DeadLetterHandler {
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Classified::Dead(death) => death,
             Classified::LetGo(death) => return self.release_for_alerts(&death),
-            Classified::Stray(why) => return self.park_unroutable(message, &why, losses).await,
+            Classified::Unroutable(why) => return self.park_unroutable(message, &why, losses).await,
         };
         let made = FailedMessage::dead_letter(message, &death)
             .and_then(|failed| Ok((self.retrier_cache.of(&death.queue)?, failed)));

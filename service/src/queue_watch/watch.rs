@@ -24,7 +24,7 @@ use super::{
 use crate::{QueueTrouble, TroubleState};
 
 /// One look may take so long; then it has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// How long the files with login and authorities of the management API may take.
 const FILES: Duration = Duration::from_secs(5);
@@ -145,7 +145,7 @@ impl Watch {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let look = timeout(PATIENCE, post.look()).await;
+                let look = timeout(TIME_LIMIT, post.look()).await;
                 let look =
                     look.unwrap_or_else(|_| Err("it takes more than two minutes".to_owned()));
                 match look {

@@ -34,7 +34,7 @@ pub enum PublishRefused {
 }
 
 /// How long a confirm may take. The core's own deadlines end before.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Publishes with a client of the core.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl BrokerSink {
             draft.body.clone(),
         )
         .properties(draft.properties.clone());
-        match timeout(PATIENCE, self.0.publish(message)).await {
+        match timeout(TIME_LIMIT, self.0.publish(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(refusal(
                 error.kind(),
@@ -68,7 +68,7 @@ impl BrokerSink {
             )),
             Err(_) => Err(PublishRefused::Line(format!(
                 "no confirm came within {} s",
-                PATIENCE.as_secs()
+                TIME_LIMIT.as_secs()
             ))),
         }
     }

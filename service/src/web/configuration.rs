@@ -181,7 +181,7 @@ impl Configuration {
 }
 
 /// A file answers at once, or nobody knows when.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Shorter tokens are guessed.
 const LEAST: usize = 16;
 
@@ -192,7 +192,7 @@ impl Token {
     /// Why it is no token, in a sentence that does not hold it.
     pub(super) fn read(&self) -> Result<String, String> {
         let file = self.file.display();
-        let text = secret_file::read_blocking(&self.file, PATIENCE)
+        let text = secret_file::read_blocking(&self.file, TIME_LIMIT)
             .map_err(|why| format!("cannot read the file {file}: {why}"))?;
         match text.trim() {
             token if token.len() >= LEAST => Ok(token.to_owned()),

@@ -14,7 +14,7 @@ use crate::parked_depths::parked_depths;
 /// How long an answer is believed.
 const FRESH: Duration = Duration::from_secs(2);
 /// A page waits no longer for the broker.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// Queues that are asked for at a time.
 const MOST_ASKED: usize = 200;
 /// Queues whose depths are remembered.
@@ -53,7 +53,7 @@ impl ParkedDepthsCache {
         let Some(client) = client.filter(|_| !asked.is_empty()) else {
             return depths;
         };
-        let answers = parked_depths(&client, &asked, PATIENCE).await;
+        let answers = parked_depths(&client, &asked, TIME_LIMIT).await;
         let now = Instant::now();
         let mut known = self.lock();
         if known.len() + answers.len() > MOST {

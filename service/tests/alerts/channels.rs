@@ -11,7 +11,7 @@ use retryrmq_serve::alerts::{Alerting, FileStateStore, StateStore, Silence, Noti
 use ring::hmac;
 
 use crate::{
-    FailingStateStore, PATIENCE, WAKE, alone, configuration,
+    FailingStateStore, DEADLINE, WAKE, alone, configuration,
     mail::MailServer,
     parked,
     server::{Answer, Server},
@@ -127,7 +127,7 @@ to = ["a@example.com", "b@example.com"]
     };
     alerting.silence(silence).unwrap();
     alerting.tell(parked("f1"));
-    eventually(PATIENCE, "it is silenced", || async {
+    eventually(DEADLINE, "it is silenced", || async {
         alerting.counts().silenced == 1
     })
     .await;
@@ -136,7 +136,7 @@ to = ["a@example.com", "b@example.com"]
     alerting.tell(parked("f1"));
     hook.after(4).await;
     assert_eq!(hook.requests()[3].json()["trigger"], "again");
-    eventually(PATIENCE, "all channels have everything", || async {
+    eventually(DEADLINE, "all channels have everything", || async {
         alerting.counts()
             .channels
             .values()
@@ -185,12 +185,12 @@ url = "{}"
     );
     // The same notice each time.
     assert!(tries.iter().all(|request| request.body == tries[0].body));
-    eventually(PATIENCE, "all have it", || async {
+    eventually(DEADLINE, "all have it", || async {
         let channels = alerting.counts().channels;
         channels.values().all(|channel| channel.sent == 1) && channels["fails"].retried == 3
     })
     .await;
-    eventually(PATIENCE, "nothing waits", || async {
+    eventually(DEADLINE, "nothing waits", || async {
         alerting.counts().outbox == 0
     })
     .await;
@@ -207,7 +207,7 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     for fine in ["f1", "f2"] {
         alerting.tell(parked(fine));
     }
-    eventually(PATIENCE, "all others arrive", || async {
+    eventually(DEADLINE, "all others arrive", || async {
         let counts = alerting.counts();
         match (counts.channels["a"].sent, counts.outbox) {
             (2, 1) => Ok(()),
@@ -219,7 +219,7 @@ async fn a_notice_that_its_receiver_cannot_take_holds_up_no_other() {
     alerting.stop().await;
     let alerting = alone(&text, folder.path()).await;
     alerting.tell(parked("f3"));
-    eventually(PATIENCE, "another one arrives", || async {
+    eventually(DEADLINE, "another one arrives", || async {
         alerting.counts().channels["a"].sent == 1
     })
     .await;
@@ -239,7 +239,7 @@ async fn what_cannot_succeed_is_given_up_and_no_other_host_is_told() {
     let alerting = alone(&text, folder.path()).await;
     alerting.tell(parked("f1"));
     alerting.tell(parked("f2"));
-    eventually(PATIENCE, "all of them had both", || async {
+    eventually(DEADLINE, "all of them had both", || async {
         let channels = alerting.counts().channels;
         channels
             .values()
@@ -391,7 +391,7 @@ async fn a_storm_never_blocks_and_what_is_lost_is_counted() {
     for n in 0..many {
         alerting.tell(parked(&format!("f{}", n % 200)));
     }
-    eventually(PATIENCE, "all are counted", || async {
+    eventually(DEADLINE, "all are counted", || async {
         let counts = alerting.counts();
         let failures = counts.failures.values().sum::<u64>();
         match failures + counts.dropped {

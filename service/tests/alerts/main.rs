@@ -22,7 +22,7 @@ use retryrmq_serve::{
     alerts::{Configuration, Alerting, FileStateStore, Handle, StateStore, NotifierMode},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn configuration(text: &str) -> Configuration {
     channels::lines(); // from the first line on
@@ -59,7 +59,7 @@ impl<M: StateStore> FailingStateStore<M> {
     /// Waits until it has failed so many times more.
     async fn has_failed(&self, times: u64) {
         let before = self.failed.load(Ordering::Relaxed);
-        eventually(PATIENCE, "the memory fails", || async {
+        eventually(DEADLINE, "the memory fails", || async {
             self.failed.load(Ordering::Relaxed) >= before + times
         })
         .await;

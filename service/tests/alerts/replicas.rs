@@ -18,7 +18,7 @@ use retryrmq_serve::alerts::{BrokerStateStore, Alerting, Handle, StateStore, Not
 use serde_json::{Value, json};
 
 use crate::{
-    FailingStateStore, PATIENCE, WAKE, configuration, parked, parked_in,
+    FailingStateStore, DEADLINE, WAKE, configuration, parked, parked_in,
     server::{Answer, Server},
 };
 
@@ -68,7 +68,7 @@ impl Replica {
 }
 
 async fn one_speaks(replicas: &[&Replica]) -> usize {
-    eventually(PATIENCE, "one replica speaks", || async {
+    eventually(DEADLINE, "one replica speaks", || async {
         let speakers: Vec<_> = (0..replicas.len())
             .filter(|n| replicas[*n].is_leader())
             .collect();
@@ -82,7 +82,7 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
 
 /// The ids and pages of both groups, once they are shown.
 async fn two_groups(replica: &Replica) -> BTreeMap<String, Option<String>> {
-    eventually(PATIENCE, "both groups are shown", || async {
+    eventually(DEADLINE, "both groups are shown", || async {
         let groups = replica.alerting.groups().into_iter();
         let groups: BTreeMap<_, _> = groups.map(|group| (group.id, group.incident)).collect();
         (groups.len() == 2).then_some(groups)
@@ -119,7 +119,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
             0 => (one, two),
             _ => (two, one),
         };
-        eventually(PATIENCE, "all four are counted", || async {
+        eventually(DEADLINE, "all four are counted", || async {
             mode.alerting.counts().failures.get("wake") == Some(&4)
         })
         .await;
@@ -131,11 +131,11 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         mode.die().await;
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
-        eventually(PATIENCE, "the other one speaks", || async {
+        eventually(DEADLINE, "the other one speaks", || async {
             other.is_leader()
         })
         .await;
-        eventually(PATIENCE, "what was not delivered is told again", || async {
+        eventually(DEADLINE, "what was not delivered is told again", || async {
             let told = server.requests().into_iter().map(|request| request.json());
             told.filter(|notice| *notice == second).count() > 1
         })
@@ -163,7 +163,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         }
         let three = Replica::start(&vhost, &text).await;
         other.leave().await;
-        eventually(PATIENCE, "the third one speaks", || async {
+        eventually(DEADLINE, "the third one speaks", || async {
             three.is_leader()
         })
         .await;
@@ -277,7 +277,7 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
             memory.save(value.into()).await.unwrap();
         }
         let amqp = vhost.connect().await;
-        eventually(PATIENCE, "one message is kept", || async {
+        eventually(DEADLINE, "one message is kept", || async {
             amqp.depth(STATE).await == Some(1)
         })
         .await;
@@ -297,7 +297,7 @@ async fn the_state_is_the_newest_one_wherever_a_reader_dies() {
             let memory = memory.clone();
             async move { memory.load().await }
         });
-        eventually(PATIENCE, "the other one reads", || async {
+        eventually(DEADLINE, "the other one reads", || async {
             amqp.consumers(STATE).await == Some(1)
         })
         .await;

@@ -144,7 +144,7 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
                 .then_some(())
         })
         .await;
-        let wish = |limit, bytes| ClaimRequest {
+        let claim_request = |limit, bytes| ClaimRequest {
             limit,
             bytes,
             holds: Vec::new(),
@@ -152,7 +152,7 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
         let mut order = Vec::new();
         // One by number, one because the bytes are too few for any, two because they suffice for two.
         for (limit, bytes, count) in [(1, 9_999, 1), (9, 10, 1), (9, 2_500, 2)] {
-            let claim = store.claim(&wish(limit, bytes)).await.unwrap();
+            let claim = store.claim(&claim_request(limit, bytes)).await.unwrap();
             assert_eq!(claim.due.len(), count);
             order.extend(
                 claim
@@ -184,7 +184,7 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
             .unwrap();
         store.keep(&many("fine", 5, Duration::ZERO)).await.unwrap();
         let gone = Destination::Queue("gone".to_owned());
-        let wish = |pause| ClaimRequest {
+        let claim_request = |pause| ClaimRequest {
             limit: 10,
             bytes: 1 << 20,
             holds: vec![Exclusion {
@@ -192,7 +192,7 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
                 pause,
             }],
         };
-        let claim = store.claim(&wish(None)).await.unwrap();
+        let claim = store.claim(&claim_request(None)).await.unwrap();
         assert_eq!(claim.due.len(), 5);
         assert!(claim.due.iter().all(|due| due.message.line() != gone));
         assert!(
@@ -203,7 +203,7 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
         // They stayed where they are.
         assert_eq!(store.claim(&all()).await.unwrap().due.len(), 1_000);
         let hour = Duration::from_secs(3_600);
-        let claim = store.claim(&wish(Some(hour))).await.unwrap();
+        let claim = store.claim(&claim_request(Some(hour))).await.unwrap();
         assert!(claim.due.is_empty());
         assert!(
             store.claim(&all()).await.unwrap().due.is_empty(),

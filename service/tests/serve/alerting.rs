@@ -6,7 +6,7 @@ use retryrmq_harness::{Policy, QueueType, eventually, on_brokers};
 
 use crate::{
     hook::Server,
-    fixture::{DEAD, INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy},
+    fixture::{DEAD, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy},
 };
 
 fn told(server: &Server, more: &str) -> String {
@@ -36,7 +36,7 @@ url = "{}"
 }
 
 async fn leader(replicas: &[Replica]) -> usize {
-    eventually(PATIENCE, "one replica speaks", || async {
+    eventually(DEADLINE, "one replica speaks", || async {
         let mut speaking = Vec::new();
         for (at, replica) in replicas.iter().enumerate() {
             let (_, text) = replica.page("/metrics").await;
@@ -109,7 +109,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
             (about("orders"), about("bills"))
         };
         eventually(
-            PATIENCE,
+            DEADLINE,
             "the other is told by the one that is left",
             || async {
                 match opened() {

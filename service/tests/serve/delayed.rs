@@ -25,7 +25,7 @@ use tokio::{process::Command, task::AbortHandle};
 
 use crate::{
     server::{KINDS, Servers, available},
-    fixture::{PATIENCE, Replica, id, policy, program, take, text},
+    fixture::{DEADLINE, Replica, id, policy, program, take, text},
 };
 
 pub(crate) const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";
@@ -100,7 +100,7 @@ impl Due {
 
     /// When it came first, and as what.
     async fn came(&self, name: &str) -> (u64, BasicProperties, String, String) {
-        eventually(PATIENCE, &format!("{name} came"), || async {
+        eventually(DEADLINE, &format!("{name} came"), || async {
             let seen = self.seen.lock().unwrap();
             let (at, delivery) = seen.get(name)?.first()?;
             Some((
@@ -294,7 +294,7 @@ async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancell
             line: None,
         };
         // What was published before may be on its way twice, after a replica that was killed.
-        let listed = eventually(PATIENCE, "it alone is listed", || async {
+        let listed = eventually(DEADLINE, "it alone is listed", || async {
             let listing = store.list(&page).await.map_err(|why| why.to_string())?;
             let count = listing.messages.len();
             let mut later = listing
@@ -378,7 +378,7 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
             delayed("b", AMQPValue::LongInt(3_600_000)),
         )
         .await;
-        eventually(PATIENCE, "it waits in the rung of an hour", || async {
+        eventually(DEADLINE, "it waits in the rung of an hour", || async {
             let waiting_queues = client.waiting(DELAYED).queues([]).await.unwrap();
             let waiting: Vec<_> = waiting_queues.iter().filter(|queue| queue.messages > 0).collect();
             match waiting[..] {
@@ -597,13 +597,13 @@ async fn what_the_service_gives_back_at_its_end_waits_when_it_is_there_again() {
         send(&amqp, "order.1", crashed.with_headers(headers)).await;
         replica.says("could not be passed on").await;
         assert!(replica.end().await.success());
-        eventually(PATIENCE, "it is given back", || async {
+        eventually(DEADLINE, "it is given back", || async {
             amqp.depth(DELAYED).await == Some(1)
         })
         .await;
         amqp.delete(waiting).await;
         let replica = Replica::start(&vhost, Some(file.path())).await;
-        eventually(PATIENCE, "it is somewhere", || async {
+        eventually(DEADLINE, "it is somewhere", || async {
             let waits = amqp.depth(waiting).await.unwrap_or(0);
             (waits + amqp.depth(PARKED).await.unwrap_or(0) == 1).then_some(())
         })

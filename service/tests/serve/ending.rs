@@ -3,7 +3,7 @@
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use crate::fixture::{
-    INTAKE, INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, program, take,
+    INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take,
 };
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn probes_and_metrics_say_how_it_is() {
                 1,
             )
             .await;
-        eventually(PATIENCE, "it is ready again", || async {
+        eventually(DEADLINE, "it is ready again", || async {
             replica.page("/readyz").await.0 == 200
         })
         .await;
@@ -89,7 +89,7 @@ async fn the_end_leaves_nothing_in_the_intake_that_was_on_its_way() {
         }
         let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         // Their waiting queue is young, so that all of them are on their way for two seconds.
-        eventually(PATIENCE, "all of them wait", || async {
+        eventually(DEADLINE, "all of them wait", || async {
             amqp.depth("orders.retry.3600000").await == Some(50)
         })
         .await;
@@ -122,7 +122,7 @@ async fn a_broker_that_is_killed_costs_nothing() {
         let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         amqp.publish_with("orders", "x", id("first")).await;
         let waiting = async |least: u32| {
-            eventually(PATIENCE, &format!("{least} wait"), || async {
+            eventually(DEADLINE, &format!("{least} wait"), || async {
                 let depth = amqp.depth("orders.retry.3600000").await;
                 depth.is_some_and(|depth| depth >= least)
             })
@@ -141,7 +141,7 @@ async fn a_broker_that_is_killed_costs_nothing() {
         node.start().await;
         let amqp = vhost.connect().await;
         let _native = NativeConsumer::start(&vhost, "orders", |_| false).await;
-        eventually(PATIENCE, "all of them wait", || async {
+        eventually(DEADLINE, "all of them wait", || async {
             let waiting = amqp.depth("orders.retry.3600000").await.unwrap_or(0);
             let rest = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
             if waiting >= 41 && rest == [Some(0), Some(0)] {

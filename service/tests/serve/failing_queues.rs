@@ -11,7 +11,7 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::fixture::{
-    INTAKE, INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, take, text,
+    INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text,
 };
 
 const DELAYED: &str = "retryrmq.delayed";
@@ -29,7 +29,7 @@ async fn what_died_in_a_queue_that_is_gone_is_parked_with_that_reason() {
         assert!(first.end().await.success());
         amqp.publish_with("orders", "x", id("one")).await;
         let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
-        eventually(PATIENCE, "it is in the intake", || async {
+        eventually(DEADLINE, "it is in the intake", || async {
             amqp.depth("retryrmq.intake").await == Some(1)
         })
         .await;
@@ -77,7 +77,7 @@ async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
         replica
             .counts("retryrmq_serve_held{queue=\"stuck\"}", 2)
             .await;
-        eventually(PATIENCE, "all but the held are somewhere", || async {
+        eventually(DEADLINE, "all but the held are somewhere", || async {
             let waiting = amqp.depth("stuck.retry.3600000").await.unwrap_or(0);
             let parked = amqp.depth(INTAKE_PARKED).await.unwrap_or(0);
             if waiting + parked == 18 {
@@ -98,7 +98,7 @@ async fn a_queue_that_takes_nothing_holds_up_nobody_and_loses_nothing() {
             "{error}"
         );
         // Once there is room, what was held goes its way.
-        let (mut waiting, end) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut waiting, end) = (Vec::new(), Instant::now() + DEADLINE);
         while waiting.len() + parked.len() < 20 {
             assert!(
                 Instant::now() < end,
@@ -160,7 +160,7 @@ async fn a_missing_permission_is_a_sentence_and_what_needs_it_is_kept() {
             .counts("retryrmq_serve_held{queue=\"secret\"}", 1)
             .await;
         assert!(replica.end().await.success());
-        eventually(PATIENCE, "it is in the intake again", || async {
+        eventually(DEADLINE, "it is in the intake again", || async {
             amqp.depth("retryrmq.intake").await == Some(1)
         })
         .await;
@@ -204,7 +204,7 @@ async fn what_an_alarm_holds_up_is_there_twice_at_most_however_often_its_channel
 
 /// Waits until the service consumes on another connection than this, and has the message; returns the name of the connection.
 async fn consumes_again(node: &Node, queue: &str, before: &str) -> String {
-    let name = eventually(PATIENCE, "it consumes again", || async {
+    let name = eventually(DEADLINE, "it consumes again", || async {
         let open = node.management().connections("/").await.unwrap();
         let mut consuming = open.into_iter().filter(|open| {
             let name = open.client_name.as_deref().unwrap_or_default();
@@ -220,7 +220,7 @@ async fn consumes_again(node: &Node, queue: &str, before: &str) -> String {
 /// Waits until so many messages of a queue are with the service, and none is ready.
 async fn until_unsettled(node: &Node, queue: &str, unsettled: &str) {
     let columns = ["name", "messages_ready", "messages_unacknowledged"];
-    eventually(PATIENCE, "the queue is so full", || async {
+    eventually(DEADLINE, "the queue is so full", || async {
         let listed = node
             .ctl(
                 &[
@@ -307,7 +307,7 @@ async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
         }
         until_unsettled(&node, DELAYED, "1").await;
         until_unsettled(&node, INTAKE, "1").await;
-        let ended = tokio::time::timeout(PATIENCE, replica.end()).await;
+        let ended = tokio::time::timeout(DEADLINE, replica.end()).await;
         assert!(ended.expect("it ends").success());
         node.set_memory_watermark(0.6).await;
         // They are given back, or there; never neither.
@@ -315,7 +315,7 @@ async fn the_end_does_not_wait_for_the_end_of_an_alarm() {
             (DELAYED, "retryrmq.delayed.parked"),
             (INTAKE, "orders.retry.1000"),
         ] {
-            eventually(PATIENCE, "it is somewhere", || async {
+            eventually(DEADLINE, "it is somewhere", || async {
                 let amqp = node.connect().await;
                 let left = amqp.depth(queue).await.unwrap_or(0);
                 left + amqp.depth(copy).await.unwrap_or(0) > 0

@@ -26,7 +26,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 pub(crate) const DEAD: &str = "retryrmq.dead";
 pub(crate) const INTAKE: &str = "retryrmq.intake";
 pub(crate) const INTAKE_PARKED: &str = "retryrmq.intake.parked";
@@ -89,7 +89,7 @@ impl Replica {
 
     /// Waits for a line of the log with these words, and returns it.
     pub(crate) async fn says(&self, words: &str) -> serde_json::Value {
-        eventually(PATIENCE, &format!("the log says {words:?}"), || async {
+        eventually(DEADLINE, &format!("the log says {words:?}"), || async {
             let log = self.log.lock().unwrap();
             match log.iter().find(|line| line.contains(words)) {
                 Some(line) => Ok(serde_json::from_str(line).expect("each line is JSON")),
@@ -130,7 +130,7 @@ impl Replica {
 
     /// Waits until the metrics have a line that begins so and ends with this number or a larger one.
     pub(crate) async fn counts(&self, metric: &str, least: u64) {
-        eventually(PATIENCE, &format!("{metric} is {least}"), || async {
+        eventually(DEADLINE, &format!("{metric} is {least}"), || async {
             let (_, text) = self.page("/metrics").await;
             let line = text.lines().find(|line| line.starts_with(metric));
             let number = line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
@@ -247,7 +247,7 @@ fn text_of(text: Option<&ShortString>) -> String {
 
 /// Waits until a queue holds so many messages, and takes them all.
 pub(crate) async fn take(amqp: &Amqp, queue: &str, count: usize) -> Vec<Message> {
-    eventually(PATIENCE, &format!("{queue} holds {count}"), || async {
+    eventually(DEADLINE, &format!("{queue} holds {count}"), || async {
         match amqp.depth(queue).await {
             Some(depth) if depth as usize >= count => Ok(()),
             depth => Err(format!("{depth:?}")),

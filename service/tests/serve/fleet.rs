@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use retryrmq_harness::{Ledger, QueueType, eventually, on_brokers};
 
-use crate::fixture::{INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, Seen, declare, id, policy, take};
+use crate::fixture::{INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, Seen, declare, id, policy, take};
 
 const POLICY: &str = "[defaults]\nretry = \"list(100ms, 300ms)\"\n";
 
@@ -70,7 +70,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
         };
         for (queue, ..) in QUEUES {
             let parking = format!("{queue}.parked");
-            eventually(PATIENCE, &format!("{parking} is full"), || async {
+            eventually(DEADLINE, &format!("{parking} is full"), || async {
                 let depth = amqp.depth(&parking).await.unwrap_or(0) as usize;
                 if depth >= parks(queue) {
                     Ok(())
@@ -80,7 +80,7 @@ async fn nothing_is_lost_and_each_message_comes_back_to_its_own_queue_only() {
             })
             .await;
         }
-        eventually(PATIENCE, "all are handled or parked", || async {
+        eventually(DEADLINE, "all are handled or parked", || async {
             let open = ledger.unsettled().into_iter();
             let open: Vec<_> = open.filter(|name| attempts_of(name) <= 3).collect();
             if open.is_empty() {
@@ -133,7 +133,7 @@ async fn a_body_of_sixteen_mebibytes_comes_back_whole() {
             again
         })
         .await;
-        let (length, headers) = tokio::time::timeout(PATIENCE, said.recv())
+        let (length, headers) = tokio::time::timeout(DEADLINE, said.recv())
             .await
             .unwrap()
             .unwrap();

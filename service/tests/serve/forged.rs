@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{
     delayed,
     fixture::{
-        DEAD, INTAKE, INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, take, text,
+        DEAD, INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text,
     },
 };
 
@@ -88,7 +88,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
             )
             .await;
         drop(sent);
-        eventually(PATIENCE, "the channel is closed", || async {
+        eventually(DEADLINE, "the channel is closed", || async {
             !channel.status().connected()
         })
         .await;
@@ -111,7 +111,7 @@ async fn a_forged_death_never_reaches_a_queue_that_did_not_fail() {
                 is_back
             })
             .await;
-            let count = tokio::time::timeout(PATIENCE, said.recv())
+            let count = tokio::time::timeout(DEADLINE, said.recv())
                 .await
                 .unwrap()
                 .unwrap();
@@ -196,7 +196,7 @@ async fn what_is_no_valid_amqp_is_parked_byte_for_byte_and_never_published_as_a_
         replica
             .counts(r#"retryrmq_serve_delayed_total{result="parked"}"#, 2)
             .await;
-        eventually(PATIENCE, "both are parked", || async {
+        eventually(DEADLINE, "both are parked", || async {
             amqp.depth(delayed::PARKED).await == Some(2)
         })
         .await;

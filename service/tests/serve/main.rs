@@ -26,4 +26,4 @@ mod failing_queues;
 mod unanswered;
 mod waiting;
 
-use fixture::PATIENCE;
+use fixture::DEADLINE;

@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Vhost, eventually, on_brokers};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::page::depth;
-use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy};
 
 const BOMBS: u32 = 100;
 
@@ -53,7 +53,7 @@ async fn neighbor_is_retried(vhost: &Vhost, amqp: &Amqp) -> NativeConsumer {
     .await;
     amqp.publish_with("neighbor", "a body", id("neighbor"))
         .await;
-    timeout(PATIENCE, handles.recv()).await.unwrap();
+    timeout(DEADLINE, handles.recv()).await.unwrap();
     neighbor
 }
 
@@ -98,7 +98,7 @@ log = {}
         let neighbor = neighbor_is_retried(&vhost, &amqp).await;
         depth(&amqp, "orders.parked", BOMBS).await;
         // All are judged, with their body or without it.
-        eventually(PATIENCE, "all are told", || async {
+        eventually(DEADLINE, "all are told", || async {
             let (_, metrics) = replica.page("/metrics").await;
             let number = |name: &str| {
                 let line = metrics.lines().find(|line| line.starts_with(name));

@@ -5,7 +5,7 @@ use retryrmq_harness::{
 };
 use rustix::process::Signal;
 
-use crate::fixture::{INTAKE, NativeConsumer, PATIENCE, Replica, declare, id, policy, program, take, text};
+use crate::fixture::{INTAKE, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take, text};
 
 const POLICY: &str = r##"
 [defaults]
@@ -216,7 +216,7 @@ async fn a_changed_file_holds_at_once_and_a_broken_one_never() {
             .counts("retryrmq_serve_policy_loads_total{result=\"loaded\"}", 3)
             .await;
         waits(3, "mended").await;
-        eventually(PATIENCE, "the intake is empty", || async {
+        eventually(DEADLINE, "the intake is empty", || async {
             amqp.depth(INTAKE).await == Some(0)
         })
         .await;
@@ -241,7 +241,7 @@ async fn two_services_with_different_policies_say_so_until_they_agree() {
             let same = Replica::start(&vhost, Some(same.path())).await;
             let differs = async |replica: &Replica, value: u8| {
                 let line = format!("retryrmq_serve_policies_differ {value}");
-                eventually(PATIENCE, &line, || async {
+                eventually(DEADLINE, &line, || async {
                     let (_, text) = replica.page("/metrics").await;
                     text.lines().any(|said| said == line)
                 })

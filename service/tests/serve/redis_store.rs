@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::{
     server::{KINDS, Servers, available, on_kinds},
-    fixture::{INTAKE, NativeConsumer, PATIENCE, Replica, declare, id, policy, program, take, text},
+    fixture::{INTAKE, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take, text},
 };
 
 /// A policy, and the store of `servers` with leases that end soon.
@@ -39,7 +39,7 @@ async fn waiting(store: &RedisStore) -> Result<u64, String> {
 }
 
 async fn is_empty(store: &RedisStore) {
-    eventually(PATIENCE, "the store is empty", || async {
+    eventually(DEADLINE, "the store is empty", || async {
         match waiting(store).await {
             Ok(0) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -129,7 +129,7 @@ async fn what_fails_waits_in_redis_comes_back_to_its_own_queue_and_is_parked_whe
                     seen.values().all(|attempts| *attempts == [1, 2, 3]),
                     "{seen:?}"
                 );
-                eventually(PATIENCE, "the bill came back", || async {
+                eventually(DEADLINE, "the bill came back", || async {
                     billed.lock().unwrap().as_slice() == [1, 2]
                 })
                 .await;
@@ -179,7 +179,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
                 .await;
         }
         let store = store(&servers, &vhost);
-        eventually(PATIENCE, "some wait in Redis", || async {
+        eventually(DEADLINE, "some wait in Redis", || async {
             waiting(&store).await.is_ok_and(|count| count > 0)
         })
         .await;
@@ -188,7 +188,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
             amqp.publish_with("orders", "x", id(&number.to_string()))
                 .await;
         }
-        eventually(PATIENCE, "the probe names the store", || async {
+        eventually(DEADLINE, "the probe names the store", || async {
             let (status, why) = other.page("/readyz").await;
             if status == 503 && why.contains("stays in the intake") && why.contains("Redis at") {
                 Ok(())
@@ -199,7 +199,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
         .await;
         one.kill().await;
         servers.start(0, &[]);
-        eventually(PATIENCE, "all of them came back", || async {
+        eventually(DEADLINE, "all of them came back", || async {
             let count = done.lock().unwrap().len();
             if count == 80 {
                 Ok(())
@@ -209,7 +209,7 @@ async fn redis_and_a_replica_that_are_killed_lose_nothing() {
         })
         .await;
         is_empty(&store).await;
-        eventually(PATIENCE, "nothing is left, and it is ready", || async {
+        eventually(DEADLINE, "nothing is left, and it is ready", || async {
             let left = [amqp.depth("orders").await, amqp.depth(INTAKE).await];
             let (status, why) = other.page("/readyz").await;
             if left == [Some(0), Some(0)] && status == 200 {
@@ -251,7 +251,7 @@ async fn of_messages_that_are_alike_every_one_comes_back() {
             again
         })
         .await;
-        eventually(PATIENCE, "each of them came back", || async {
+        eventually(DEADLINE, "each of them came back", || async {
             let count = *came_back.lock().unwrap();
             if count >= TICKS {
                 Ok(())
@@ -288,7 +288,7 @@ async fn what_has_no_queue_any_more_is_parked_with_a_sentence() {
         amqp.publish_with("retryrmq.handover", "x", deferred).await;
         let native = NativeConsumer::start(&vhost, "orders", |_| false).await;
         let store = store(&servers, &vhost);
-        eventually(PATIENCE, "both wait", || async {
+        eventually(DEADLINE, "both wait", || async {
             waiting(&store).await == Ok(2)
         })
         .await;

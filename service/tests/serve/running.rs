@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::fixture::{INTAKE_PARKED, NativeConsumer, PATIENCE, Replica, declare, id, policy, program};
+use crate::fixture::{INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, program};
 
 fn example(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve")).join(name)
@@ -54,7 +54,7 @@ async fn systemd_is_told_that_it_is_ready_lives_and_ends() {
             .unwrap();
         let hear = async |word: &str| {
             let mut heard = Vec::new();
-            let heard_it = timeout(PATIENCE, async {
+            let heard_it = timeout(DEADLINE, async {
                 loop {
                     let mut bytes = [0; 4096];
                     let length = socket.recv(&mut bytes).await.unwrap();
@@ -282,7 +282,7 @@ async fn fails_at_a_rate(vhost: &Vhost, time: Duration) {
         amqp.publish_to("amq.topic", &format!("wait.{ms}"), "x", id(&name))
             .await;
     }
-    retryrmq_harness::eventually(PATIENCE, "all came back", || async {
+    retryrmq_harness::eventually(DEADLINE, "all came back", || async {
         let came = back.lock().unwrap().len();
         if came == count as usize {
             Ok(())

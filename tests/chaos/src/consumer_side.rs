@@ -20,7 +20,7 @@ use crate::supervised_process::{SupervisedProcess, ProxiedNetwork};
 use crate::worker::{self, WorkerOptions};
 
 /// How long anything may take to be there.
-const PATIENCE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(240);
 /// As many messages are enough, however long a node takes.
 const MOST: u32 = 600;
 /// Between two looks.
@@ -75,7 +75,7 @@ impl<'a> ConsumerSide<'a> {
         }
         let networks = join_all((0..self.plan.replicas).map(|_| ProxiedNetwork::to(&self.urls))).await;
         let processes = self.start_processes(networks);
-        eventually(PATIENCE, "somebody consumes", || async {
+        eventually(DEADLINE, "somebody consumes", || async {
             let amqp = connect(&self.urls[0]).await;
             let consumers = amqp.consumers(&self.queue).await;
             amqp.close().await;
@@ -98,7 +98,7 @@ impl<'a> ConsumerSide<'a> {
             concurrency: plan.concurrency,
             batch: plan.batch,
             scratch: self.scratch.path().into(),
-            hasty: self.setup.hasty,
+            loses_copies: self.setup.loses_copies,
         };
         let process =
             |(number, network)| SupervisedProcess::take(self.setup.program, number, network, &orders, &self.ledger);
@@ -263,5 +263,5 @@ impl<'a> ConsumerSide<'a> {
 
 /// A new vhost is not on every node of a cluster at once.
 async fn connect(url: &str) -> Amqp {
-    eventually(PATIENCE, "a node lets us in", || Amqp::try_connect(url)).await
+    eventually(DEADLINE, "a node lets us in", || Amqp::try_connect(url)).await
 }

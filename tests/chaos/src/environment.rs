@@ -10,7 +10,7 @@ use crate::faults::NodeFault;
 use crate::plan::EnvironmentKind;
 
 /// How long a node may take for anything on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(240);
 
 /// A node or a cluster. It goes, with its data, when it is dropped.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Environment {
             return 0;
         }
         eventually(
-            PATIENCE,
+            DEADLINE,
             "the cluster tells who holds the queue",
             || async {
                 let info = self.nodes[0].management().queue(vhost.name(), queue).await;
@@ -143,7 +143,7 @@ impl Environment {
 }
 
 async fn name(node: &Node) -> String {
-    eventually(PATIENCE, "a node tells its name", || async {
+    eventually(DEADLINE, "a node tells its name", || async {
         let overview = node.management().overview().await;
         let overview = overview.map_err(|error| error.to_string())?;
         let name = overview["node"].as_str().map(str::to_owned);

@@ -55,7 +55,7 @@ async fn main() -> ExitCode {
     };
     let cast = ScenarioSetup {
         program: program.to_str().expect("its path is text"),
-        hasty: false,
+        loses_copies: false,
         bound: BOUND,
     };
     let outcome = run(&brokers, &run_options, cast).await;

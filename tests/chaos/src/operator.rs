@@ -86,10 +86,10 @@ impl LeadershipRepair {
             return;
         }
         let waiting = format!("{queue}.retry.");
-        for keeper in vhost.queues().await {
-            let name = keeper.name();
-            let keeps = keeper.messages() > keeper.ready();
-            if keeper.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
+        for restart_task in vhost.queues().await {
+            let name = restart_task.name();
+            let keeps = restart_task.messages() > restart_task.ready();
+            if restart_task.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
                 ledger.note(format!("an operator has another node lead {name}"));
                 ledger.harmed(|fault_counts| fault_counts.mended += 1);
                 environment.move_leader(vhost, name).await;

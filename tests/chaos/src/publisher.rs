@@ -16,7 +16,7 @@ use crate::worker::NUMBER;
 
 /// How long a message may go without being confirmed. A node that is killed is away for a while, and a confirm that does not come
 /// is waited for.
-const PATIENCE: Duration = Duration::from_secs(300);
+const DEADLINE: Duration = Duration::from_secs(300);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -32,7 +32,7 @@ pub async fn publish(
     goes_on: impl Fn(u32) -> bool,
     ledger: &SideLedger,
 ) {
-    let client = eventually(PATIENCE, "the publisher connects", || {
+    let client = eventually(DEADLINE, "the publisher connects", || {
         Client::connect_with(url, options.clone())
     })
     .await;
@@ -58,10 +58,10 @@ async fn deliver(client: &Client, queue: &str, number: u32, planned_message: Pla
     loop {
         match client.publish(message(queue, number, &planned_message)).await {
             Ok(()) => return ledger.published(number),
-            Err(error) if began.elapsed() < PATIENCE => ledger.doubtful(number, &error.to_string()),
+            Err(error) if began.elapsed() < DEADLINE => ledger.doubtful(number, &error.to_string()),
             Err(error) => {
                 return ledger.problem(format!(
-                    "message {number} was not confirmed within {PATIENCE:?}: {error}"
+                    "message {number} was not confirmed within {DEADLINE:?}: {error}"
                 ));
             }
         }

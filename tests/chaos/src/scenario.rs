@@ -27,7 +27,7 @@ pub struct ScenarioSetup<'a> {
     /// The program that is a consumer when its argument is `worker`.
     pub program: &'a str,
     /// Whether the consumers are of another make, one that loses messages.
-    pub hasty: bool,
+    pub loses_copies: bool,
     /// How long the end may take: [`BOUND`], where nothing is known to be lost.
     pub bound: Duration,
 }

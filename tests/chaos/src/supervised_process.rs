@@ -79,7 +79,7 @@ impl SupervisedProcess {
             ..orders.clone()
         };
         let (sender, receiver) = mpsc::unbounded_channel();
-        let keeper = RestartTask {
+        let restart_task = RestartTask {
             program: program.into(),
             number,
             orders,
@@ -88,7 +88,7 @@ impl SupervisedProcess {
         SupervisedProcess {
             proxy,
             orders: sender,
-            task: tokio::spawn(keeper.keep(receiver)),
+            task: tokio::spawn(restart_task.keep(receiver)),
         }
     }
 

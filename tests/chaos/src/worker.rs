@@ -46,7 +46,7 @@ pub struct WorkerOptions {
     /// Where handlers remember what they have done once.
     pub scratch: PathBuf,
     /// Whether it is a consumer of another make, one that acknowledges before its copy is confirmed.
-    pub hasty: bool,
+    pub loses_copies: bool,
 }
 
 /// Consumes until it is told to end. For the program that the tests start.
@@ -59,7 +59,7 @@ pub async fn work() {
             std::process::exit(64);
         }
     };
-    let outcome = if orders.hasty {
+    let outcome = if orders.loses_copies {
         crate::broken_consumer::consume(orders).await
     } else {
         consume(orders).await.map_err(Into::into)

@@ -26,7 +26,7 @@ async fn nothing_is_lost_whatever_a_seed_names() {
     };
     let setup = ScenarioSetup {
         program: PROGRAM,
-        hasty: false,
+        loses_copies: false,
         bound: BOUND,
     };
     // Nine nodes at once are too many for a small machine: `make chaos` has a cluster of each.
@@ -56,7 +56,7 @@ async fn a_consumer_that_acknowledges_before_its_copy_is_confirmed_is_found_out(
     }
     let setup = ScenarioSetup {
         program: PROGRAM,
-        hasty: true,
+        loses_copies: true,
         // All of it is spent: what is lost never comes.
         bound: Duration::from_secs(40),
     };

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 /// How long anything may take on a busy machine before a test gives up. RabbitMQ sends a dead letter again after three minutes if the first try
 /// was not confirmed in time.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const DEADLINE: Duration = Duration::from_secs(240);
 
 /// The arguments of a queue that dead-letters to another one by name.
 pub fn dead_letters_to(queue: &str) -> Vec<(&'static str, AMQPValue)> {
@@ -44,7 +44,7 @@ pub fn wait_queue(queue_type: QueueType, milliseconds: i64, work: &str) -> Field
 /// # Panics
 /// When none comes.
 pub async fn hold(channel: &Channel, queue: &str) -> BasicGetMessage {
-    eventually(PATIENCE, &format!("{queue} has a message"), || {
+    eventually(DEADLINE, &format!("{queue} has a message"), || {
         peek(channel, queue)
     })
     .await
@@ -78,7 +78,7 @@ pub async fn requeue(message: &BasicGetMessage) {
 /// # Panics
 /// When there is a message again and again.
 pub async fn all_gone(amqp: &Amqp, queues: &[&str]) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + DEADLINE;
     let mut empty = 0;
     while empty < 20 {
         assert!(Instant::now() < end, "something is left in {queues:?}");

@@ -22,5 +22,5 @@ pub use marker::{declare_marker, delete_unbound_marker, look_for_marker, mark};
 pub use refusal::{closed, code, refusal};
 pub use sample::every_property;
 pub use fixture::{
-    PATIENCE, all_gone, at_least_once, comes_back, dead_letters_to, hold, peek, requeue, wait_queue,
+    DEADLINE, all_gone, at_least_once, comes_back, dead_letters_to, hold, peek, requeue, wait_queue,
 };

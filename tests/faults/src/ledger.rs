@@ -1,6 +1,6 @@
 //! The books of a load: what was published against what was handled, what is parked and what is still in a queue.
 
-use crate::{PATIENCE, load};
+use crate::{DEADLINE, load};
 use retryrmq_harness::{Amqp, Broker, Ledger, Report, eventually};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +58,7 @@ impl LoadLedger {
             .filter(|id| load::is_doomed(id))
             .count();
         eventually(
-            PATIENCE,
+            DEADLINE,
             "every message was handled or is parked",
             || async {
                 let missing = {

@@ -14,4 +14,4 @@ pub mod worker;
 use std::time::Duration;
 
 /// How long anything may take on a busy machine before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const DEADLINE: Duration = Duration::from_secs(240);

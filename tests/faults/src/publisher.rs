@@ -1,6 +1,6 @@
 //! A publisher that goes on while things are killed, and records what the broker has confirmed.
 
-use crate::{PATIENCE, ledger::LoadLedger, load};
+use crate::{DEADLINE, ledger::LoadLedger, load};
 use retryrmq::Client;
 use retryrmq_harness::eventually;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Publisher {
 /// # Panics
 /// When it is never confirmed.
 pub async fn publish(client: &Client, queue: &str, number: usize, load_ledger: &LoadLedger) {
-    eventually(PATIENCE, "the message is confirmed", || async {
+    eventually(DEADLINE, "the message is confirmed", || async {
         client.publish(load::message(queue, number)).await
     })
     .await;

@@ -235,9 +235,9 @@ impl Broker {
     /// Has the node run short of memory, so that it reads nothing from who publishes, and returns when it does. A
     /// [watermark](Self::set_memory_watermark) of `0.4` ends that.
     pub async fn raise_memory_alarm(&self) {
-        const PATIENCE: Duration = Duration::from_secs(120);
+        const DEADLINE: Duration = Duration::from_secs(120);
         self.set_memory_watermark(0.000_01).await;
-        eventually(PATIENCE, "the alarm is on", || async {
+        eventually(DEADLINE, "the alarm is on", || async {
             let nodes = self.management().get("nodes".into()).await;
             nodes.expect("the node tells of itself")[0]["mem_alarm"] == true
         })

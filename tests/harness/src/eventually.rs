@@ -11,13 +11,13 @@ pub trait ProbeResult {
     type Thing;
 
     /// The thing, or a description of what was seen in its place.
-    fn sight(self) -> Result<Self::Thing, String>;
+    fn result(self) -> Result<Self::Thing, String>;
 }
 
 impl ProbeResult for bool {
     type Thing = ();
 
-    fn sight(self) -> Result<(), String> {
+    fn result(self) -> Result<(), String> {
         self.then_some(()).ok_or_else(|| "false".into())
     }
 }
@@ -25,7 +25,7 @@ impl ProbeResult for bool {
 impl<T> ProbeResult for Option<T> {
     type Thing = T;
 
-    fn sight(self) -> Result<T, String> {
+    fn result(self) -> Result<T, String> {
         self.ok_or_else(|| "nothing".into())
     }
 }
@@ -33,7 +33,7 @@ impl<T> ProbeResult for Option<T> {
 impl<T, E: Display> ProbeResult for Result<T, E> {
     type Thing = T;
 
-    fn sight(self) -> Result<T, String> {
+    fn result(self) -> Result<T, String> {
         self.map_err(|error| error.to_string())
     }
 }
@@ -109,7 +109,7 @@ impl<'a> Wait<'a> {
         Fut: Future<Output: ProbeResult>,
     {
         loop {
-            match timeout_at(self.end, probe()).await.map(ProbeResult::sight) {
+            match timeout_at(self.end, probe()).await.map(ProbeResult::result) {
                 Ok(Ok(thing)) => return thing,
                 Ok(Err(seen)) => self.pause_after(seen).await,
                 Err(_) => self.hangs(),

@@ -1,7 +1,7 @@
 //! Where a setting is in force: a virtual host, or a node of its own, with a user that has the limits.
 
 use crate::setting::Change;
-use crate::{PATIENCE, QUEUE, Setting};
+use crate::{DEADLINE, QUEUE, Setting};
 use retryrmq::{Client, Result};
 use retryrmq_harness::lapin::{
     options::{BasicGetOptions, QueueDeclareOptions},
@@ -136,7 +136,7 @@ impl Environment {
     /// Closes every connection of retryrmq, as an operator would, and returns how many there were.
     pub(crate) async fn cut(&self) -> usize {
         let management = self.vhost.broker().management();
-        let ours = eventually(PATIENCE, "connections of retryrmq are listed", || async {
+        let ours = eventually(DEADLINE, "connections of retryrmq are listed", || async {
             let open = management.connections(self.vhost.name()).await;
             let mut open = open.map_err(|why| why.to_string())?;
             open.retain(|one| one.raw["client_properties"]["product"] == "retryrmq");

@@ -1,7 +1,7 @@
 //! What `retryrmq doctor` finds in a virtual host.
 
 use crate::environment::Environment;
-use crate::{PATIENCE, Setting};
+use crate::{DEADLINE, Setting};
 use retryrmq::{MINUTE, clock_queue, parking_queue, unreadable_queue, work_queue_of};
 use retryrmq_harness::eventually;
 use retryrmq_operator::doctor::{QueueNames, Snapshot, examine};
@@ -22,7 +22,7 @@ type Found = BTreeSet<(String, String)>;
 pub(crate) async fn finds(environment: &Environment, setting: &Setting) {
     let own = |(code, name): &(&str, &str)| ((*code).to_owned(), (*name).to_owned());
     let expected: Found = setting.findings.iter().map(own).collect();
-    eventually(PATIENCE, "the doctor finds what is expected", || async {
+    eventually(DEADLINE, "the doctor finds what is expected", || async {
         let found = findings(environment).await?;
         let missing: Vec<_> = expected.difference(&found).collect();
         missing

@@ -25,7 +25,7 @@ pub use setting::{MatrixCell, Loss, Setting};
 use std::time::Duration;
 
 /// How long anything may take on a busy machine before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The work queue of every scenario.
 pub const QUEUE: &str = "orders";

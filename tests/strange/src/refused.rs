@@ -3,7 +3,7 @@
 use crate::observations::Observations;
 use crate::handler_script::HandlerScript;
 use crate::environment::Environment;
-use crate::{PATIENCE, QUEUE, Setting, inspection, scenarios};
+use crate::{DEADLINE, QUEUE, Setting, inspection, scenarios};
 use retryrmq_harness::{eventually, lapin::BasicProperties};
 
 const MESSAGES: u32 = 5;
@@ -24,7 +24,7 @@ pub(crate) async fn run(environment: &Environment, setting: &Setting, words: &[&
         );
     }
     // A stream counts what is in it every few seconds.
-    eventually(PATIENCE, "all are still there", || async {
+    eventually(DEADLINE, "all are still there", || async {
         let depth = environment.amqp.depth(QUEUE).await;
         if depth == Some(MESSAGES) {
             Ok(())

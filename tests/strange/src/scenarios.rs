@@ -6,7 +6,7 @@ use crate::observations::Observations;
 use crate::handler_script::HandlerScript;
 use crate::environment::Environment;
 use crate::setting::Expectation;
-use crate::{Loss, PARKED, PATIENCE, POLICY, QUEUE, Setting, WAITING, inspection};
+use crate::{Loss, PARKED, DEADLINE, POLICY, QUEUE, Setting, WAITING, inspection};
 use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
 use retryrmq_harness::eventually;
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ impl<'a> SettingRun<'a> {
         attempt: impl Fn() -> F,
     ) -> T {
         if setting.cuts_connections() {
-            return eventually(PATIENCE, what, attempt).await;
+            return eventually(DEADLINE, what, attempt).await;
         }
         attempt()
             .await
@@ -114,7 +114,7 @@ impl<'a> SettingRun<'a> {
         self.environment.declare().await;
         self.start().await;
         self.environment.cut().await;
-        eventually(PATIENCE, "the client connects again", || async {
+        eventually(DEADLINE, "the client connects again", || async {
             self.client.reconnects() > before
         })
         .await;
@@ -125,7 +125,7 @@ impl<'a> SettingRun<'a> {
     /// Messages come back while the work queue is missing, and wait for it.
     async fn the_work_queue_is_missing(&mut self) {
         // Also what the lost connections have doubled.
-        eventually(PATIENCE, "all queues are empty", || self.is_quiet()).await;
+        eventually(DEADLINE, "all queues are empty", || self.is_quiet()).await;
         self.stop().await;
         self.environment.amqp.delete(QUEUE).await;
         let ids: Vec<_> = (0..EACH)
@@ -151,7 +151,7 @@ impl<'a> SettingRun<'a> {
 
     /// Waits until so many messages are due, and kept.
     async fn held(&self, count: usize) {
-        eventually(PATIENCE, "what is due is kept", || async {
+        eventually(DEADLINE, "what is due is kept", || async {
             let mut kept = 0;
             let mut ready = 0;
             for name in self.environment.waiting_queues().await {
@@ -170,7 +170,7 @@ impl<'a> SettingRun<'a> {
 
     async fn what_is_parked_is_replayed(&mut self) {
         // A walk may be ended by the broker, with the rest still parked.
-        eventually(PATIENCE, "all that is parked is replayed", || {
+        eventually(DEADLINE, "all that is parked is replayed", || {
             self.replay_all()
         })
         .await;
@@ -197,7 +197,7 @@ impl<'a> SettingRun<'a> {
     /// Publishes a batch to a queue that has a consumer.
     async fn publish(&mut self, batch: &str) {
         for id in batch_of(batch) {
-            eventually(PATIENCE, "the message is confirmed", || async {
+            eventually(DEADLINE, "the message is confirmed", || async {
                 let message = message(QUEUE, &id, self.setting.sizes.0);
                 self.client.publish(message).await
             })
@@ -235,7 +235,7 @@ impl<'a> SettingRun<'a> {
 
     async fn wait_until(&self, when: &str, missing: impl Fn() -> Vec<String>) {
         let looks = std::cell::Cell::new(0);
-        eventually(PATIENCE, when, || async {
+        eventually(DEADLINE, when, || async {
             let missing = missing();
             let empty = self.setting.is_unsettled() && self.is_quiet().await;
             looks.set(if empty { looks.get() + 1 } else { 0 });

@@ -112,7 +112,7 @@ impl AttemptContext<'_> {
                 chosen,
             } => {
                 let wait = if chosen {
-                    Wait::Ladder(delay)
+                    Wait::DelayStep(delay)
                 } else {
                     Wait::Policy(delay)
                 };
@@ -128,7 +128,7 @@ impl AttemptContext<'_> {
                 })
             }
             Action::Defer { deferral, delay } => {
-                self.wait(Wait::Ladder(delay), self.deferred(delay), |expiration| {
+                self.wait(Wait::DelayStep(delay), self.deferred(delay), |expiration| {
                     self.stamp().deferral(deferral, expiration)
                 })
             }
@@ -248,7 +248,7 @@ impl AttemptContext<'_> {
             crashes,
         };
         let stamp = self.stamp();
-        self.wait(Wait::Ladder(left), event, |expiration| {
+        self.wait(Wait::DelayStep(left), event, |expiration| {
             stamp.detour(crashes, expiration)
         })
     }

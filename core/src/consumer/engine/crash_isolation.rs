@@ -17,7 +17,7 @@ use super::{
 
 /// How long a suspect waits for others, and how long others wait for a running suspect. Messages that have run for so long already are not
 /// waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long other suspects take detours around one that now runs beside others.
 const LINGERS: Duration = Duration::from_secs(60);
@@ -76,13 +76,13 @@ impl Engine {
                     entry.phase,
                     Phase::Out | Phase::Copying(_) | Phase::Held(HoldReason::Rejecting(_))
                 )
-                && entry.since + PATIENCE > now.at;
+                && entry.since + TIME_LIMIT > now.at;
             awaited += usize::from(entry.awaited);
         }
         self.suspect = Some(Suspect {
             token,
             stage: SuspectStage::Waits {
-                until: now.at + PATIENCE,
+                until: now.at + TIME_LIMIT,
             },
             awaited,
             unread: false,
@@ -101,7 +101,7 @@ impl Engine {
             && matches!(suspect.stage, SuspectStage::Waits { .. })
         {
             suspect.stage = SuspectStage::Waits {
-                until: now.at + PATIENCE,
+                until: now.at + TIME_LIMIT,
             };
         }
     }
@@ -152,7 +152,7 @@ impl Engine {
                 if let Some(suspect) = &mut self.suspect {
                     suspect.unread = false;
                     suspect.stage = SuspectStage::Syncs {
-                        until: now.at + PATIENCE,
+                        until: now.at + TIME_LIMIT,
                         number,
                         waits_until: if mutants::has(Mutant::WaitsTwice) {
                             EngineTime::MAX
@@ -190,7 +190,7 @@ impl Engine {
                 if (suspect.awaited > 0 || suspect.unread) && now.at < waits_until =>
             {
                 suspect.stage = SuspectStage::Waits {
-                    until: waits_until.min(now.at + PATIENCE),
+                    until: waits_until.min(now.at + TIME_LIMIT),
                 };
             }
             SuspectStage::Syncs { .. } => {
@@ -212,7 +212,7 @@ impl Engine {
         }
         if let Some(suspect) = &mut self.suspect {
             suspect.stage = SuspectStage::RunsAlone {
-                until: now.at + PATIENCE,
+                until: now.at + TIME_LIMIT,
             };
         }
         self.hand_out(token, out);
@@ -232,7 +232,7 @@ impl Engine {
                 && matches!(entry.phase, Phase::Out)
         });
         let (late, early): (Vec<_>, Vec<_>) = with_handlers
-            .map(|(token, entry)| (entry.since + PATIENCE, token))
+            .map(|(token, entry)| (entry.since + TIME_LIMIT, token))
             .partition(|(late_from, _)| *late_from <= now.at);
         self.cautious_until = early.into_iter().map(|(late_from, _)| late_from).min();
         for (_, token) in late {

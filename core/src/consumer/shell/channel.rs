@@ -238,23 +238,23 @@ impl Channel {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ChannelEvent> {
-        if let Some(happening) = self.backlog.pop_front() {
-            return Poll::Ready(happening);
+        if let Some(channel_event) = self.backlog.pop_front() {
+            return Poll::Ready(channel_event);
         }
         let mut at = 0;
         while let Some(served) = self.served.get_mut(at) {
             match served.stream.poll_next_unpin(cx) {
                 Poll::Pending => at += 1,
                 Poll::Ready(next) => {
-                    if let Some(happening) = self.judge(at, next) {
-                        return Poll::Ready(happening);
+                    if let Some(channel_event) = self.judge(at, next) {
+                        return Poll::Ready(channel_event);
                     }
                 }
             }
         }
         while let Poll::Ready(Some(answer)) = self.questions.poll_next_unpin(cx) {
-            if let Some(happening) = self.answered(answer) {
-                return Poll::Ready(happening);
+            if let Some(channel_event) = self.answered(answer) {
+                return Poll::Ready(channel_event);
             }
         }
         if self.gone.as_mut().poll(cx).is_ready() {

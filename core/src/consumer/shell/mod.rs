@@ -278,8 +278,8 @@ impl Shell {
                 let why = "the connection was lost while the consumer subscribed; try again";
                 Error::new(ErrorKind::ConnectionLost, why)
             })),
-            happening => {
-                self.happened(happening);
+            channel_event => {
+                self.happened(channel_event);
                 Ok(())
             }
         }
@@ -358,11 +358,11 @@ impl Shell {
         }
         let now = self.now();
         for _ in 0..BURST {
-            let Some(happening) = self.channel.as_mut().and_then(|channel| channel.next_now())
+            let Some(channel_event) = self.channel.as_mut().and_then(|channel| channel.next_now())
             else {
                 break;
             };
-            self.happened_at(happening, now);
+            self.happened_at(channel_event, now);
         }
         while let Ok(mail) = self.mailbox.try_recv() {
             self.receive(mail);
@@ -543,17 +543,17 @@ impl Shell {
         });
     }
 
-    fn happened(&mut self, happening: ChannelEvent) {
+    fn happened(&mut self, channel_event: ChannelEvent) {
         let now = self.now();
-        self.happened_at(happening, now);
+        self.happened_at(channel_event, now);
     }
 
-    fn happened_at(&mut self, happening: ChannelEvent, now: Now) {
+    fn happened_at(&mut self, channel_event: ChannelEvent, now: Now) {
         let Some(channel) = &self.channel else {
             return;
         };
         let session = channel.session;
-        if let ChannelEvent::Lost(why) = &happening {
+        if let ChannelEvent::Lost(why) = &channel_event {
             self.suspect(session, why.as_ref());
             if why.as_ref().is_some_and(is_one_consumer_too_many) {
                 self.client.allow_one_consumer();
@@ -561,7 +561,7 @@ impl Shell {
             }
             self.hear_the_end_of_the_client();
         }
-        let input = match happening {
+        let input = match channel_event {
             ChannelEvent::Arrived(consumer, arrival) => Input::Delivered {
                 session,
                 consumer,
@@ -698,7 +698,7 @@ impl Shell {
             let latest = Instant::now() + QUIETLY;
             due = Some(due.map_or(latest, |due| due.min(latest)));
         }
-        let happening = async {
+        let channel_event = async {
             match &mut self.channel {
                 Some(channel) => channel.next().await,
                 None => std::future::pending().await,
@@ -708,7 +708,7 @@ impl Shell {
             biased;
             () = self.delivery_queue.wait_for_engine_work() => {}
             Some(mail) = self.mailbox.recv() => self.receive(mail),
-            happening = happening => self.happened(happening),
+            channel_event = channel_event => self.happened(channel_event),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 // The worker that should wake the next one may be in a handler that blocks its thread.
                 self.delivery_queue.wake_for_the_rest();

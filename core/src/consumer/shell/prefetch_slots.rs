@@ -83,7 +83,7 @@ impl PrefetchSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{PARTING_PATIENCE as PATIENCE, PARTING_QUIET as QUIET};
+    use crate::connection::{CANCEL_TIMEOUT as TIME_LIMIT, CANCEL_QUIET as QUIET};
 
     fn cancelling(prefetch: u16, arrived: u64) -> (PrefetchSlots, Instant) {
         let (mut slots, now) = (PrefetchSlots::new(prefetch), Instant::now());
@@ -144,6 +144,6 @@ mod tests {
         let (mut slots, now) = cancelling(9, 1);
         (0..2 * QUIET).for_each(|_| slots.looked(7));
         assert!(!slots.may_go(now), "what was settled may be on its way");
-        assert!(slots.may_go(now + PATIENCE));
+        assert!(slots.may_go(now + TIME_LIMIT));
     }
 }

@@ -22,7 +22,7 @@ const REDIRECTS: usize = 3;
 /// Bytes of an answer that are read, to say why it was no.
 const ANSWER: usize = 2_000;
 /// A wish to wait for longer is not heeded in full.
-const LONGEST_WISH: Duration = Duration::from_secs(3_600);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 /// A client, and where it posts to.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
             then.duration_since(now).unwrap_or_default()
         }
     };
-    Some(retry_after.min(LONGEST_WISH))
+    Some(retry_after.min(LONGEST_RETRY_AFTER))
 }
 
 async fn start_of(mut response: Response) -> String {

@@ -11,7 +11,7 @@ use retryrmq::secret_file;
 /// No secret is longer.
 const MOST: u64 = 16 * 1024;
 /// A file answers at once, or nobody knows when.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Shorter texts stand anywhere by chance: to hide them would hide the error.
 const LEAST: usize = 4;
 
@@ -67,7 +67,7 @@ impl SecretSource {
             Self::Text(text) => return Ok(text.trim().to_owned()),
             Self::File(path) => {
                 let place = format!("the file {}", path.display());
-                let text = secret_file::read_blocking(path, PATIENCE)
+                let text = secret_file::read_blocking(path, TIME_LIMIT)
                     .map_err(|why| format!("{place} cannot be read: {why}"))?;
                 (place, text)
             }

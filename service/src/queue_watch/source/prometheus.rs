@@ -12,7 +12,7 @@ use crate::{
 
 /// The largest answer of a node.
 const MOST_BYTES: usize = 64 << 20;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// The last is there from 4.0 on; before, the one of the channels says the same.
 const FAMILIES: [&str; 4] = [
     "queue_coarse_metrics",
@@ -35,8 +35,8 @@ impl Prometheus {
             .tls_backend_preconfigured(tls(ca)?)
             .redirect(Policy::none())
             .no_proxy()
-            .connect_timeout(PATIENCE)
-            .timeout(PATIENCE)
+            .connect_timeout(TIME_LIMIT)
+            .timeout(TIME_LIMIT)
             .build()
             .map_err(|why| format!("cannot speak HTTP: {}", why.without_url()))?;
         let nodes = nodes.iter().map(|node| {

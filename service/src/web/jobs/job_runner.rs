@@ -304,29 +304,29 @@ impl JobRunner<'_> {
                         false => look.next().await.map_err(sentence)?,
                     };
                     let is_over = next.is_none();
-                    if let Some(waiter) = &next {
+                    if let Some(waiting_message) = &next {
                         self.goes_on()?;
-                        if waiter.looks >= MOST_PASSES {
-                            return Err(delivery_count_exceeded(waiter, waiting_queue));
+                        if waiting_message.looks >= MOST_PASSES {
+                            return Err(delivery_count_exceeded(waiting_message, waiting_queue));
                         }
                     }
-                    wave.extend(next.filter(|waiter| left.remove(waiter.mark.as_str())));
+                    wave.extend(next.filter(|waiting_message| left.remove(waiting_message.mark.as_str())));
                     if wave.len() == WAVE || is_over && !wave.is_empty() {
-                        let event = |waiter| {
-                            let event = Event::to_waiter(HistoryAction::Cancelled, &self.job.queue, waiter);
+                        let event = |waiting_message| {
+                            let event = Event::to_waiting_message(HistoryAction::Cancelled, &self.job.queue, waiting_message);
                             event.by(&self.job.who, &self.job.id)
                         };
                         let events: Vec<_> = wave.iter().map(event).collect();
                         self.write(&events).await?;
                         let answers = look.cancel(&wave).await;
-                        for (waiter, answer) in wave.drain(..).zip(answers) {
-                            let message = waiter.message();
+                        for (waiting_message, answer) in wave.drain(..).zip(answers) {
+                            let message = waiting_message.message();
                             let why = answer.err().map(|why| format!("it waits as before: {why}"));
                             let said = match &why {
                                 None => Ok("taken out and parked"),
                                 Some(why) => Err(why.as_str()),
                             };
-                            self.tell(&waiter.mark, message.message_id(), said);
+                            self.tell(&waiting_message.mark, message.message_id(), said);
                         }
                     }
                     if is_over {
@@ -474,15 +474,15 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn delivery_count_exceeded(waiter: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
-    let name = match waiter.message().message_id() {
+fn delivery_count_exceeded(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
+    let name = match waiting_message.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
-        _ => waiter.mark.clone(),
+        _ => waiting_message.mark.clone(),
     };
     format!(
         "{name} in {} was looked at {} times since it waits, and this broker counts each look as a crash of its consumer: try again when it has come back",
         terminal_escape::line(&waiting_queue.name),
-        waiter.looks
+        waiting_message.looks
     )
 }
 

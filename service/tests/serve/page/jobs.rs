@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Version, eventually, on_brokers, on_brok
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy};
+use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {
@@ -217,7 +217,7 @@ async fn a_browser_that_goes_away_doubles_nothing() {
                 cookies.join("; ")
             );
             stream.write_all(asked.as_bytes()).await.unwrap();
-            eventually(PATIENCE, "the look has begun", || async {
+            eventually(DEADLINE, "the look has begun", || async {
                 amqp.consumers("orders.parked")
                     .await
                     .filter(|count| *count > 0)
@@ -275,7 +275,7 @@ async fn the_end_of_the_service_leaves_nothing_in_two_places() {
         ];
         assert_eq!(olga.post("/jobs", &replay).await.status, 303);
         // A wave of copies is there, and its originals stay for two seconds.
-        eventually(PATIENCE, "copies are there", || async {
+        eventually(DEADLINE, "copies are there", || async {
             amqp.depth("orders").await.filter(|depth| *depth > 0)
         })
         .await;
@@ -332,7 +332,7 @@ async fn who_looks_too_often_through_what_waits_is_told() {
 /// The page of a job, once it has ended in any way.
 async fn eventually_over(visitor: &mut Visitor, job: &str) -> String {
     let visitor = tokio::sync::Mutex::new(visitor);
-    eventually(PATIENCE, "the job ends", || async {
+    eventually(DEADLINE, "the job ends", || async {
         let body = visitor.lock().await.get(job).await.body;
         let is_over = ["done", "failed"]
             .iter()

@@ -6,7 +6,7 @@ use retryrmq::{Client, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::fixture::{NativeConsumer, PATIENCE, Replica, declare, id, policy, text};
+use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy, text};
 
 const POLICY: &str = r#"
 [defaults]
@@ -90,9 +90,9 @@ async fn people_see_what_died_and_only_those_who_may_do_something_about_it() {
             }
             tries
         };
-        let tries = tokio::time::timeout(PATIENCE, tries).await.unwrap();
+        let tries = tokio::time::timeout(DEADLINE, tries).await.unwrap();
         assert!(tries >= 5, "{tries}");
-        eventually(PATIENCE, "who waits signs in", || async {
+        eventually(DEADLINE, "who waits signs in", || async {
             let mut rea = Visitor::new(&replica);
             let word = rea.get("/sign-in").await.word();
             let right = [("word", word.as_str()), ("token", "rea-0123456789abcdef")];

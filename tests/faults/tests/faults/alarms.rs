@@ -3,7 +3,7 @@
 use crate::brokers::SETTLING;
 use crate::fixture::Gate;
 use retryrmq::{Client, Message, Policy};
-use retryrmq_faults::PATIENCE;
+use retryrmq_faults::DEADLINE;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Node, QueueType, eventually};
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(crate) async fn alarm(node: &Node) {
     for (kind, _, recorder, consumer) in &running {
         let what = format!("{}, {kind}, alarm", **node);
         eventually(
-            PATIENCE,
+            DEADLINE,
             "every first attempt is made and every success acknowledged",
             || async {
                 let stats = consumer.stats();
@@ -86,7 +86,7 @@ pub(crate) async fn alarm(node: &Node) {
     node.set_memory_watermark(0.6).await;
     for (kind, queue, recorder, consumer) in running {
         let what = format!("{}, {kind}, alarm", **node);
-        eventually(PATIENCE, "all are handled, and nothing is left", || async {
+        eventually(DEADLINE, "all are handled, and nothing is left", || async {
             let settled = recorder.handled_count() == SUCCEED + FAIL
                 && amqp.depth(&queue).await == Some(0)
                 && consumer.stats().outstanding == 0;
@@ -143,7 +143,7 @@ pub(crate) async fn ended_in_an_alarm(node: &Node) {
     }
     node.raise_memory_alarm().await;
     alarmed.open();
-    eventually(PATIENCE, "the client is blocked", || async {
+    eventually(DEADLINE, "the client is blocked", || async {
         let open = node.management().connections("/").await.unwrap();
         let states: Vec<_> = open.into_iter().map(|open| open.state).collect();
         let is_blocked = states.iter().any(|state| state == "blocked");
@@ -153,7 +153,7 @@ pub(crate) async fn ended_in_an_alarm(node: &Node) {
     })
     .await;
     blocked.open();
-    eventually(PATIENCE, "all have failed", || async {
+    eventually(DEADLINE, "all have failed", || async {
         let stats = consumer.stats();
         let all = stats.failed == FAIL as u64 + 1;
         all.then_some(())

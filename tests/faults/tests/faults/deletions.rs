@@ -4,7 +4,7 @@ use crate::fixture::{QUEUE, Fixture, loaded, seen};
 use retryrmq::{Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::{PATIENCE, load, publisher};
+use retryrmq_faults::{DEADLINE, load, publisher};
 use retryrmq_harness::{eventually, on_queue_types};
 
 /// A work queue that this consumer made is made again; one that was there before it is waited for: what was bound to it
@@ -43,7 +43,7 @@ async fn a_work_queue_that_is_deleted_is_consumed_when_it_is_there_again() {
                     stays_away(&fixture).await;
                     fixture.amqp.declare(QUEUE, kind).await;
                 }
-                eventually(PATIENCE, "it is there again, and consumed", || async {
+                eventually(DEADLINE, "it is there again, and consumed", || async {
                     fixture.amqp.consumers(QUEUE).await == Some(1)
                 })
                 .await;
@@ -108,7 +108,7 @@ async fn waiting_and_parking_queues_that_are_deleted_are_made_again_and_no_copy_
                     .unwrap();
             }
             seen("all are parked", || recorder.count("parked") == 20 * round).await;
-            eventually(PATIENCE, "all are in the parking queue", || async {
+            eventually(DEADLINE, "all are in the parking queue", || async {
                 fixture.amqp.depth("orders.parked").await == Some(20)
             })
             .await;

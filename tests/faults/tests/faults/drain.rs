@@ -6,7 +6,7 @@ use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
-use retryrmq_faults::{PATIENCE, load};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -66,7 +66,7 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
             async move { running.close().await }
         });
         // The rest goes back while the eight still run.
-        eventually(PATIENCE, "the rest is back", || async {
+        eventually(DEADLINE, "the rest is back", || async {
             fixture.amqp.depth(QUEUE).await == Some(MESSAGES as u32 - 8)
         })
         .await;
@@ -75,7 +75,7 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
             "{what}: the end did not wait for handlers"
         );
         gate.open();
-        timeout(PATIENCE, closing)
+        timeout(DEADLINE, closing)
             .await
             .expect("the consumer ends")
             .unwrap();
@@ -86,7 +86,7 @@ async fn handlers_that_run_finish_and_the_rest_goes_back() {
         let retried = running.stats().retried;
         assert_eq!(retried, failed as u64, "{what}");
         eventually(
-            PATIENCE,
+            DEADLINE,
             "all that was not handled is in the queue",
             || async { fixture.amqp.depth(QUEUE).await == Some((MESSAGES - 8 + failed) as u32) },
         )
@@ -149,10 +149,10 @@ async fn a_handler_that_never_ends_is_given_up_and_its_message_goes_back() {
             .await
             .unwrap();
         seen("handlers run", || recorder.attempts().len() == 16).await;
-        timeout(PATIENCE, running.close())
+        timeout(DEADLINE, running.close())
             .await
             .expect("the consumer ends");
-        eventually(PATIENCE, "all are back", || async {
+        eventually(DEADLINE, "all are back", || async {
             fixture.amqp.depth(QUEUE).await == Some(MESSAGES as u32)
         })
         .await;
@@ -199,7 +199,7 @@ async fn the_end_does_not_wait_for_a_broker_that_does_not_answer() {
             proxy.stall(direction);
             gate.open();
             let began = std::time::Instant::now();
-            timeout(PATIENCE, async {
+            timeout(DEADLINE, async {
                 running.close().await;
                 client.close().await;
             })
@@ -282,6 +282,6 @@ async fn an_attempt_to_connect_that_is_given_up_leaves_no_socket() {
     let mut greeting = [0; GREETING];
     peer.read_exact(&mut greeting).await.unwrap();
     attempt.abort();
-    let end = timeout(PATIENCE, peer.read(&mut greeting)).await;
+    let end = timeout(DEADLINE, peer.read(&mut greeting)).await;
     assert_eq!(end.expect("the socket is closed").unwrap_or(0), 0);
 }

@@ -33,7 +33,7 @@ impl Fixture {
     /// Waits until the queue has no message left that is ready or unacknowledged, which only the broker knows.
     pub(crate) async fn is_empty(&self, queue: &str) {
         eventually(
-            retryrmq_faults::PATIENCE,
+            retryrmq_faults::DEADLINE,
             &format!("{queue} is empty"),
             || async {
                 let queue = self.vhost.queue(queue).await.expect("the queue exists");
@@ -55,7 +55,7 @@ impl Fixture {
 /// Waits until no connection of the library is open in a vhost.
 pub(crate) async fn no_connection_is_left(broker: &Broker, vhost: &str) {
     eventually(
-        retryrmq_faults::PATIENCE,
+        retryrmq_faults::DEADLINE,
         "no connection is left",
         || async {
             let open = broker.management().connections(vhost).await.unwrap();
@@ -115,7 +115,7 @@ impl Gate {
 }
 
 pub(crate) async fn seen(what: &str, condition: impl Fn() -> bool) {
-    eventually(retryrmq_faults::PATIENCE, what, || async { condition() }).await;
+    eventually(retryrmq_faults::DEADLINE, what, || async { condition() }).await;
 }
 
 /// With `RUST_LOG`, what the library says; otherwise silence.

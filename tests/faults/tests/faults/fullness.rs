@@ -4,7 +4,7 @@ use crate::fixture::{Gate, QUEUE, Fixture, WORKER, seen};
 use lapin::types::{AMQPValue, FieldTable};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
-use retryrmq_faults::PATIENCE;
+use retryrmq_faults::DEADLINE;
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_faults::worker::{HandlerScript, WorkerOptions, WorkerOutput, Worker};
@@ -57,7 +57,7 @@ async fn what_a_full_parking_queue_refuses_is_kept_until_there_is_room() {
         })
         .await;
         let parked = Mutex::new(BTreeSet::new());
-        eventually(PATIENCE, "all were parked, one by one", || async {
+        eventually(DEADLINE, "all were parked, one by one", || async {
             let taken = fixture.amqp.take("orders.parked").await;
             let mut parked = parked.lock().unwrap();
             parked.extend(taken.map(|message| message.text().to_owned()));
@@ -128,7 +128,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
         // A quorum queue refuses its publishers only, and lets in what is dead-lettered to it.
         if kind == QueueType::Classic {
             let waiting = format!("{queue}.retry.3000");
-            eventually(PATIENCE, "some were refused", || async {
+            eventually(DEADLINE, "some were refused", || async {
                 let waiting = node
                     .management()
                     .queue("/", &waiting)
@@ -149,7 +149,7 @@ pub(crate) async fn full_work_queue(node: &Node) {
             .await;
         }
         gate.open();
-        eventually(PATIENCE, "all have returned and are handled", || async {
+        eventually(DEADLINE, "all have returned and are handled", || async {
             let handled = (0..ROOM)
                 .filter(|number| recorder.handled(&number.to_string()) > 0)
                 .count();
@@ -209,7 +209,7 @@ async fn what_cannot_be_parked_outlives_any_number_of_restarts() {
         }
         fixture.amqp.drain("orders.parked").await;
         let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
-        eventually(PATIENCE, "it is parked", || async {
+        eventually(DEADLINE, "it is parked", || async {
             (fixture.amqp.depth("orders.parked").await == Some(1)).then_some(())
         })
         .await;

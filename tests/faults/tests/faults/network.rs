@@ -122,7 +122,7 @@ async fn force(fixture: &Fixture, purpose: &str) {
     let management = fixture.vhost.broker().management();
     let name = format!("shaken ({purpose})");
     let found = eventually(
-        retryrmq_faults::PATIENCE,
+        retryrmq_faults::DEADLINE,
         "the connection is listed",
         || async {
             let open = management.connections(fixture.vhost.name()).await.unwrap();

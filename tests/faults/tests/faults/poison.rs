@@ -6,7 +6,7 @@ use retryrmq::{Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
-use retryrmq_faults::{PATIENCE, load};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{eventually, on_queue_types};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
@@ -38,7 +38,7 @@ async fn a_poison_message_is_parked_and_no_neighbour_is() {
         orders.poison = Some(POISON.into());
         let mut restarts = 0;
         let parking = format!("{QUEUE}.parked");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let mut worker = None;
         while load_ledger.handled_count() < NEIGHBOURS || fixture.amqp.depth(&parking).await != Some(1) {
             let running = match worker.take() {
@@ -109,7 +109,7 @@ async fn many_suspects_among_others_all_run_and_none_is_parked() {
             })
             .await
             .unwrap();
-        eventually(PATIENCE, "all are handled or parked", || async {
+        eventually(DEADLINE, "all are handled or parked", || async {
             let (handled, parked) = (recorder.handled_count(), recorder.count("parked"));
             if handled + parked == OTHERS + SUSPECTS {
                 Ok(())

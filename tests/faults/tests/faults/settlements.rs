@@ -3,7 +3,7 @@
 use crate::fixture::{Gate, QUEUE, Fixture, seen};
 use retryrmq::{Client, Event, Message, Outcome, Publish, RunningConsumer, Token};
 use retryrmq_faults::recorder::{Recorder, text};
-use retryrmq_faults::{PATIENCE, load};
+use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
         // Let go before the rest of the wire is, what is held back would still arrive.
         seen("the old connections are gone", || proxy.open() == 0).await;
         proxy.resume();
-        eventually(PATIENCE, "the one without an id ran again", || async {
+        eventually(DEADLINE, "the one without an id ran again", || async {
             (recorder.handled("without") == 2).then_some(()).ok_or_else(|| {
                 format!(
                     "{:?} {:?} {:?}",
@@ -164,7 +164,7 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
         let (recorder, gate) = (Recorder::new(), Gate::closed());
         let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
         for cut in 1..=4 {
-            eventually(PATIENCE, "it runs", || async {
+            eventually(DEADLINE, "it runs", || async {
                 let worker_output = (recorder.count("detoured"), recorder.count("already_handled"));
                 (recorder.runs("never") >= cut).then_some(()).ok_or_else(|| {
                     format!("{what}: {cut} cuts, (detours, acknowledged unseen): {worker_output:?}")

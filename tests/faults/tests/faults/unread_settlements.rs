@@ -2,7 +2,7 @@
 
 use crate::fixture::{Gate, QUEUE, Fixture, seen};
 use retryrmq::{Client, Message, Publish};
-use retryrmq_faults::PATIENCE;
+use retryrmq_faults::DEADLINE;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{eventually, on_queue_types};
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
         gate.open();
         seen("handlers have ended", || ended.attempts().len() == MESSAGES).await;
         let began = Instant::now();
-        timeout(PATIENCE, async {
+        timeout(DEADLINE, async {
             running.close().await;
             client.close().await;
         })
@@ -116,7 +116,7 @@ async fn the_end_does_not_wait_for_settlements_that_nobody_takes() {
             began.elapsed()
         );
         // None of them was heard of: all are there again.
-        eventually(PATIENCE, "the queue has everything", || async {
+        eventually(DEADLINE, "the queue has everything", || async {
             let there = fixture.amqp.depth(QUEUE).await.unwrap_or(0) as usize;
             (there == MESSAGES).then_some(()).ok_or(there)
         })

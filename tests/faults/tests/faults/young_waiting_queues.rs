@@ -6,7 +6,7 @@ use lapin::ExchangeKind;
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use retryrmq::{Client, Message, Policy, Publish, Strategy, park, retry_after};
-use retryrmq_faults::PATIENCE;
+use retryrmq_faults::DEADLINE;
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_brokers};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
         let what = format!("{}, {kind}, killed after a rung was made", **node);
         // The young queue may have come back without a leader, and then takes no copy, for as long as it exists.
         eventually(
-            PATIENCE,
+            DEADLINE,
             "all are handled, or kept because their rung is dead",
             || async {
                 let (handled, failed) = (recorder.handled_count(), recorder.count("publish_failed"));
@@ -81,7 +81,7 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
             ledger.published(id.as_str());
             (0..recorder.handled(&id)).for_each(|_| ledger.handled(id.as_str()));
         }
-        eventually(PATIENCE, "all are accounted for", || async {
+        eventually(DEADLINE, "all are accounted for", || async {
             let back = amqp.drain(&queue).await;
             back.iter()
                 .for_each(|message| ledger.queued(message.text()));
@@ -167,7 +167,7 @@ async fn killed_right_after_another_made_it(node: &Node, use_of: Use) {
         let message = Publish::to_queue(&queue, "message").delay(Duration::from_secs(63));
         let client = client.clone();
         publishing = Some(tokio::spawn(async move { client.publish(message).await }));
-        eventually(PATIENCE, "the copy is stored", || async {
+        eventually(DEADLINE, "the copy is stored", || async {
             amqp.depth(&young).await == Some(1)
         })
         .await;
@@ -234,7 +234,7 @@ async fn mark(amqp: &Amqp, queue: &str) {
 /// A young queue may have come back without a leader, and then does not answer: it is asked only when the other is empty.
 /// What the broker itself moves is in neither of them until its queues have leaders again.
 async fn is_in_one_of(amqp: &Amqp, queue: &str, further: &str, what: &str) {
-    eventually(PATIENCE, "one of the queues has the message", || async {
+    eventually(DEADLINE, "one of the queues has the message", || async {
         let is_here = amqp.take(queue).await.is_some()
             || amqp.depth(further).await.is_some_and(|depth| depth > 0);
         is_here

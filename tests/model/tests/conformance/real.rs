@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// How long a broker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Connections, which outlive a program.
 pub(crate) struct Clients {
@@ -499,5 +499,5 @@ fn code(error: &Error) -> Option<u16> {
 }
 
 async fn soon<T>(answer: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, answer).await.expect("the broker answers")
+    timeout(DEADLINE, answer).await.expect("the broker answers")
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// How long a broker may take to show what the model has shown.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 /// What is left out of patience when it is known that there is a difference.
 const IMPATIENCE: Duration = Duration::from_millis(1500);
 /// How many programs run at once on one broker and type.
@@ -48,7 +48,7 @@ const QUICK: Pace = Pace {
 };
 const PATIENT: Pace = Pace {
     pause: Duration::from_millis(100),
-    patience: PATIENCE,
+    patience: DEADLINE,
 };
 const SHORTENING: Pace = Pace {
     pause: Duration::from_millis(100),

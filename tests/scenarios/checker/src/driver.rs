@@ -206,7 +206,7 @@ impl fmt::Display for Undescribed {
 impl std::error::Error for Undescribed {}
 
 /// A driver that is asked what it can do has this long, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 /// What a driver that said something else may still have to say.
 const MOMENT: Duration = Duration::from_secs(5);
 
@@ -216,7 +216,7 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
     let mut driver = Driver::start(command, Task::Describe)
         .await
         .map_err(|error| failed(error.to_string()))?;
-    let answer = tokio::time::timeout(PATIENCE, driver.hear()).await;
+    let answer = tokio::time::timeout(DEADLINE, driver.hear()).await;
     match answer {
         Ok(DriverEvent::Line(Line::Driver { can, cannot, .. })) => Ok(Described {
             command: command.clone(),
@@ -233,7 +233,7 @@ pub async fn describe(command: &DriverCommand) -> Result<Described, Undescribed>
         }
         Err(_) => Err(failed(format!(
             "it did not describe itself within {} s",
-            PATIENCE.as_secs()
+            DEADLINE.as_secs()
         ))),
     }
 }
@@ -297,8 +297,8 @@ mod tests {
         };
         let id: i32 = noise.rsplit(": ").next().unwrap().trim().parse().unwrap();
         driver.stop();
-        driver.ended(PATIENCE).await;
-        let deadline = std::time::Instant::now() + PATIENCE;
+        driver.ended(DEADLINE).await;
+        let deadline = std::time::Instant::now() + DEADLINE;
         while kill(Pid::from_raw(id), None).is_ok() && !is_zombie(id) {
             assert!(
                 std::time::Instant::now() < deadline,

@@ -204,8 +204,8 @@ async fn judge_cell(cell: &Cell, run_options: RunOptions) -> Verdict {
         ))
         .catch_unwind();
         match tokio::time::timeout(limit, run).await {
-            Ok(Ok(Ok(complaints))) if complaints.is_empty() => (Outcome::Passed, complaints),
-            Ok(Ok(Ok(complaints))) => (Outcome::Failed, complaints),
+            Ok(Ok(Ok(violations))) if violations.is_empty() => (Outcome::Passed, violations),
+            Ok(Ok(Ok(violations))) => (Outcome::Failed, violations),
             Ok(Ok(Err(checker_error))) => (Outcome::Broken, vec![checker_error.to_string()]),
             Ok(Err(panic)) => (Outcome::Broken, vec![words(&*panic)]),
             Err(_) => (

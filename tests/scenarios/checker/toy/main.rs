@@ -137,7 +137,7 @@ fn now_ms() -> u64 {
 }
 
 impl Toy {
-    fn rung(&self) -> String {
+    fn waiting_queue(&self) -> String {
         format!("{}.retry.{}", self.queue, self.delay_ms)
     }
 
@@ -171,7 +171,7 @@ impl Toy {
             AMQPValue::LongString(self.queue.as_str().into()),
         );
         self.channel
-            .queue_declare(self.rung().into(), durable, arguments)
+            .queue_declare(self.waiting_queue().into(), durable, arguments)
             .await?;
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Toy {
                     AMQPValue::LongString("toy".into()),
                 );
             }
-            let target = if parked { self.parking() } else { self.rung() };
+            let target = if parked { self.parking() } else { self.waiting_queue() };
             let properties: BasicProperties = delivery.properties.clone().with_headers(headers);
             let options = BasicPublishOptions::default();
             self.channel

@@ -724,7 +724,7 @@ fn defects_that_are_put_back_are_found() {
         Mutant::MarksTheNew,
         Mutant::BelievesSilence,
         Mutant::RejectsEarly,
-        Mutant::BelievesLikeness,
+        Mutant::BelievesRedeliveryHash,
         Mutant::KeepsWhatIsHeldUp,
         Mutant::ForgetsTheTimeout,
         Mutant::ConsumesOn,

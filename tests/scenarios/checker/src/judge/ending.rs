@@ -69,16 +69,16 @@ pub(super) fn judge(
     let place = format!("{id} in {wanted}");
     let headers = AMQPValue::FieldTable(left.headers());
     let properties = Value::Object(property::to_notation(&left.properties));
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     if published.message.hostile.is_none() {
-        complaints.extend(published.changed(&place, Sighting::Exact(&headers), Some(&properties)));
-        complaints.extend(published.body_differs(&place, left.body_bytes, &left.body_sha256));
+        violations.extend(published.changed(&place, Sighting::Exact(&headers), Some(&properties)));
+        violations.extend(published.body_differs(&place, left.body_bytes, &left.body_sha256));
     }
     if let Some(reason) = reason {
-        complaints.extend(parked(published, &place, reason.as_deref(), &headers));
+        violations.extend(parked(published, &place, reason.as_deref(), &headers));
     }
-    complaints.extend(as_recorded(&place, record, left, &headers, &properties));
-    complaints
+    violations.extend(as_recorded(&place, record, left, &headers, &properties));
+    violations
 }
 
 fn list(places: &[(&str, &RemainingMessage)]) -> String {
@@ -153,17 +153,17 @@ fn as_recorded(
         "routing_key": left.routing_key,
         "body_bytes": left.body_bytes,
     });
-    let mut complaints = Vec::new();
+    let mut violations = Vec::new();
     for (field, expected) in record {
         let found = match field.as_str() {
             "headers" => Some(Sighting::Exact(headers)),
             _ => told.get(field).map(Sighting::Told),
         };
-        complaints.extend(matcher::differences(
+        violations.extend(matcher::differences(
             &format!("{place}, {field}"),
             expected,
             found,
         ));
     }
-    complaints
+    violations
 }

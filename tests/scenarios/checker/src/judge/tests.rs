@@ -367,10 +367,10 @@ fn every_difference_is_found() {
     for (complaint, change) in cases {
         let mut seen = as_expected();
         change(&mut seen);
-        let complaints = judge(&scenario(), &seen);
+        let violations = judge(&scenario(), &seen);
         assert!(
-            complaints.iter().any(|line| line.contains(complaint)),
-            "no '{complaint}' among {complaints:#?}"
+            violations.iter().any(|line| line.contains(complaint)),
+            "no '{complaint}' among {violations:#?}"
         );
     }
 }

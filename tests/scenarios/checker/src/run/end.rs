@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LOOK_EVERY, PATIENCE, Run};
+use super::{LOOK_EVERY, DEADLINE, Run};
 use crate::driver::{Driver, DriverEvent};
 use crate::line::Line;
 use crate::fixture::CheckerError;
@@ -17,7 +17,7 @@ impl Run<'_> {
         let asked = Instant::now();
         let mut done = false;
         loop {
-            let left = PATIENCE.saturating_sub(asked.elapsed());
+            let left = DEADLINE.saturating_sub(asked.elapsed());
             match tokio::time::timeout(left, driver.hear()).await {
                 Ok(DriverEvent::Line(line)) => {
                     done = line == Line::Done {};
@@ -27,7 +27,7 @@ impl Run<'_> {
                 Ok(DriverEvent::End) | Err(_) => break,
             }
         }
-        match driver.ended(PATIENCE.saturating_sub(asked.elapsed())).await {
+        match driver.ended(DEADLINE.saturating_sub(asked.elapsed())).await {
             Some(status) if status.success() && done => {}
             Some(status) if status.success() => {
                 self.seen
@@ -42,7 +42,7 @@ impl Run<'_> {
             }
             None => self.seen.problems.push(format!(
                 "the driver did not end within {} s of SIGTERM",
-                PATIENCE.as_secs()
+                DEADLINE.as_secs()
             )),
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::fixture::{Fixture, CheckerError};
 use crate::task::{self, Task};
 
 /// A driver that is asked to end has this long to drain.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// How often the broker is asked while a condition does not hold yet.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
 
@@ -59,9 +59,9 @@ pub async fn run(
     }
     run.play().await?;
     run.take_stock().await;
-    let complaints = judge(scenario, &run.seen);
+    let violations = judge(scenario, &run.seen);
     fixture.leave(run_options.keep).await;
-    Ok(complaints)
+    Ok(violations)
 }
 
 struct Run<'a> {
@@ -113,7 +113,7 @@ impl Run<'_> {
                 .await?
             {
                 Ended::Died if self.was_told_to_exit(before) => {
-                    driver.ended(PATIENCE).await;
+                    driver.ended(DEADLINE).await;
                     if self.seen.restarts >= self.scenario.expect.restarts.at_most {
                         self.seen.restarts += 1;
                         return Ok(());
@@ -122,7 +122,7 @@ impl Run<'_> {
                 }
                 Ended::Died => {
                     let status = driver
-                        .ended(PATIENCE)
+                        .ended(DEADLINE)
                         .await
                         .map_or_else(|| "running".into(), |status| status.to_string());
                     self.seen.problems.push(format!(
@@ -132,7 +132,7 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Ended::Refused => {
-                    driver.ended(PATIENCE).await;
+                    driver.ended(DEADLINE).await;
                     return Ok(());
                 }
                 ended => {

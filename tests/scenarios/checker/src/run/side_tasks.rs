@@ -1,6 +1,6 @@
 //! What happens beside the consumer: publishing, and second processes of the driver that do one thing and end.
 
-use super::{PATIENCE, Run};
+use super::{DEADLINE, Run};
 use crate::driver::{Driver, DriverEvent};
 use crate::scenario::{Later, Message};
 use crate::fixture::CheckerError;
@@ -59,8 +59,8 @@ impl Run<'_> {
                 }
             }
         };
-        let lines = tokio::time::timeout(PATIENCE, lines).await;
-        let status = driver.ended(PATIENCE).await;
+        let lines = tokio::time::timeout(DEADLINE, lines).await;
+        let status = driver.ended(DEADLINE).await;
         match (lines, status) {
             (Ok(Ok(lines)), Some(status)) if status.success() => {
                 lines.into_iter().for_each(|line| self.note(line))

@@ -12,7 +12,7 @@ use crate::topology::{
 };
 
 /// How long it may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 impl Simulation {
     /// Whether a replica may consume: the broker holds what it cannot dead-letter, or that was not found out.
@@ -36,7 +36,7 @@ impl Simulation {
 
     fn holds(&mut self, queue: &str) -> Option<bool> {
         let connection = self.broker.connect()?;
-        let until = self.now + PATIENCE;
+        let until = self.now + TIME_LIMIT;
         // Whoever uses a name at the same time has arguments of their own, so that others take another one.
         let first = self.random.u64(..PROBE_QUEUES);
         let mut names = (first..first + PROBE_QUEUES).map(|number| probe_queue(queue, number));
