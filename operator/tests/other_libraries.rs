@@ -32,7 +32,7 @@ impl Fixture {
             headers: &self.headers,
             kind: self.json["properties"]["type"].as_str(),
             body: self.json["body"].as_str().unwrap().as_bytes(),
-            died_at_home: false,
+            died_in_own_queue: false,
         })
         .expect("it is recognised")
     }
@@ -207,7 +207,7 @@ fn headers_that_name_another_queue_than_the_broker_choose_no_target() {
             headers: &headers,
             kind: None,
             body: b"{}",
-            died_at_home: false,
+            died_in_own_queue: false,
         });
         let letter = letter.unwrap();
         assert_eq!(letter.source.queue(), source, "{said:?}: {letter:?}");
@@ -632,7 +632,7 @@ fn an_ordinary_message_is_none() {
             headers: &headers,
             kind: None,
             body,
-            died_at_home: false,
+            died_in_own_queue: false,
         };
         assert_eq!(read(&letter), None, "{headers:?}");
     }
@@ -714,7 +714,7 @@ proptest! {
         queue in "[a-z_.]{0,12}",
         body in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let letter = RawDeadLetter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body, died_at_home: false };
+        let letter = RawDeadLetter { queue: &queue, headers: &headers, kind: Some("EasyNetQ.SystemMessages.Error"), body: &body, died_in_own_queue: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -739,7 +739,7 @@ proptest! {
         body.splice(at..at, bytes);
         body.truncate(body.len() - cut % 40);
         let headers = Fixture::named(name).headers;
-        let letter = RawDeadLetter { queue: "q", headers: &headers, kind: None, body: &body, died_at_home: false };
+        let letter = RawDeadLetter { queue: "q", headers: &headers, kind: None, body: &body, died_in_own_queue: false };
         if let Some(letter) = read(&letter) {
             assert_bounded(&letter);
         }
@@ -758,7 +758,7 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
         headers: &headers,
         kind: Some("EasyNetQ.SystemMessages.Error, EasyNetQ"),
         body: body.as_bytes(),
-        died_at_home: false,
+        died_in_own_queue: false,
     };
     let letter = read(&letter).unwrap();
     assert!(matches!(letter.replay, ReplayedMessage::Never(_)), "{letter:?}");

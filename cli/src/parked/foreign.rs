@@ -29,7 +29,7 @@ pub(super) fn of(record: &Record, parking: &str) -> Option<DeadLetter> {
         headers: &headers,
         kind,
         body: message.body(),
-        died_at_home: record.died_at_home(),
+        died_in_own_queue: record.died_in_own_queue(),
     })
 }
 
@@ -77,7 +77,7 @@ pub(super) fn fill(record: &mut Record, parking: &str) {
     record.parked_at = letter.failed_at.or(record.parked_at);
     record.attempts = letter.attempts.unwrap_or(record.attempts);
     match letter.source {
-        DeadLetterSource::Queue(_) if record.died_at_home() => {}
+        DeadLetterSource::Queue(_) if record.died_in_own_queue() => {}
         DeadLetterSource::Queue(queue) => record.home = queue,
         DeadLetterSource::Unknown(_) if is_dlq => record.home.clear(),
         DeadLetterSource::Unknown(_) => {}

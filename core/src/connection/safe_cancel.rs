@@ -53,7 +53,7 @@ impl SafeCancel {
     }
 
     /// The look got no answer.
-    pub(crate) fn heard_nothing(&mut self) {
+    pub(crate) fn has_timed_out(&mut self) {
         (self.quiet, self.empty) = (self.quiet + 1, 0);
     }
 

@@ -208,7 +208,7 @@ impl DeliveryQueue {
     }
 
     /// Takes back those of these messages that no handler has taken.
-    pub(super) fn take_these_back(&self, tokens: &[Token]) -> Vec<Token> {
+    pub(super) fn recall_tokens(&self, tokens: &[Token]) -> Vec<Token> {
         let tokens: HashSet<_> = tokens.iter().collect();
         let mut back = Vec::new();
         self.arrivals().queue.retain(|arrived| {
@@ -481,7 +481,7 @@ mod tests {
         let mut ready = pin!(delivery_queue.ready());
         assert!(ready.as_mut().now_or_never().is_none());
         let first = [Token::from_u64(0)];
-        assert_eq!(delivery_queue.take_these_back(&first), first);
+        assert_eq!(delivery_queue.recall_tokens(&first), first);
         delivery_queue.skip(Token::from_u64(1));
         delivery_queue.end();
         assert!(!ready.await);

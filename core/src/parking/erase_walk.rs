@@ -130,7 +130,7 @@ impl EraseWalk {
             self.held.extend(ahead);
             // RabbitMQ 4.3 counts a closed channel, but not a nack.
             if let Some(last) = self.held.last().filter(|_| self.uncounted) {
-                self.source.give_back_uncounted(*last).await?;
+                self.source.requeue_uncounted(*last).await?;
             }
         }
         self.source.leave().await;

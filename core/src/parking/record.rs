@@ -23,7 +23,7 @@ pub struct Record {
     pub(super) place: (u64, u64),
     pub(crate) received: Arc<Received>,
     ours: bool,
-    died_at_home: bool,
+    died_in_own_queue: bool,
     /// Why it was parked; `None` if neither a consumer nor the broker left a reason.
     pub reason: Option<ParkReason>,
     /// When it was parked, in whole seconds.
@@ -60,7 +60,7 @@ impl Record {
     /// The [`mark`](Self::mark) and the fingerprint that the copy of a decision will have when it is parked, or
     /// [waits](crate::WaitingMessage::mark) in its planned waiting queue.
     #[must_use]
-    pub fn names_of(failed: &FailedMessage, decision: &Decision) -> (String, String) {
+    pub fn mark_and_fingerprint(failed: &FailedMessage, decision: &Decision) -> (String, String) {
         let record = Self::read(
             (0, 0),
             &Arc::from(failed.queue()),
@@ -103,8 +103,8 @@ impl Record {
     /// Whether the broker dead-lettered it last out of the work queue of this parking queue, or out of one of its waiting or parking queues
     /// (there for another reason than that its time was over). It belongs to that work queue then, whatever its other headers say.
     #[must_use]
-    pub fn died_at_home(&self) -> bool {
-        self.died_at_home
+    pub fn died_in_own_queue(&self) -> bool {
+        self.died_in_own_queue
     }
 
     /// Takes over what another library wrote on the message when it gave it up; that says more than the broker does. The fingerprint
@@ -134,7 +134,7 @@ impl Record {
             let refused = deaths.iter().find(|(_, expired)| !expired);
             refused.or(deaths.first()).map(|(queue, _)| queue.clone())
         });
-        (self.by_broker, self.died_at_home) = (!self.ours && home.is_some(), false);
+        (self.by_broker, self.died_in_own_queue) = (!self.ours && home.is_some(), false);
         self.home = home.filter(|_| !self.ours).unwrap_or_default();
     }
 
@@ -232,7 +232,7 @@ impl Record {
             .filter(|from| !is_of_family(from, queue))
             .unwrap_or_else(|| queue.to_string());
         // What ran out in a waiting queue had its life go on, and may have been given up elsewhere since.
-        let died_at_home = !ours
+        let died_in_own_queue = !ours
             && home == **queue
             && deaths.first().is_some_and(|death| {
                 let text = |name| headers::string(death, name);
@@ -254,7 +254,7 @@ impl Record {
             place,
             received: Arc::new(received),
             ours,
-            died_at_home,
+            died_in_own_queue,
             reason,
             parked_at: parked_at.map(time),
             error,
@@ -431,7 +431,7 @@ mod tests {
                 "".into(),
                 "".into(),
             );
-            assert_eq!(record.died_at_home(), is_so, "{from}, {reason}");
+            assert_eq!(record.died_in_own_queue(), is_so, "{from}, {reason}");
         }
     }
 

@@ -177,14 +177,14 @@ impl Source {
     /// Whether a delivery has arrived already.
     pub(super) fn is_at_hand(&mut self) -> bool {
         if self.ahead.is_empty() {
-            self.take_what_came();
+            self.take_arrived();
         }
         !self.ahead.is_empty()
     }
 
     /// The deliveries that arrived and were not handed out.
     pub(super) fn at_hand(&mut self) -> impl Iterator<Item = &Delivery> {
-        self.take_what_came();
+        self.take_arrived();
         self.ahead.iter()
     }
 
@@ -248,7 +248,7 @@ impl Source {
             let lost = is_doubtful(&found);
             looks = if ready == 0 && !lost { looks + 1 } else { 0 };
             if looks == 2 {
-                self.take_what_came();
+                self.take_arrived();
                 if self.ahead.is_empty() && !self.is_over {
                     return Ok(None);
                 }
@@ -314,7 +314,7 @@ impl Source {
     }
 
     /// Moves deliveries from the stream to `ahead`.
-    fn take_what_came(&mut self) {
+    fn take_arrived(&mut self) {
         while let Some(came) = self
             .stream
             .as_mut()
@@ -344,7 +344,7 @@ impl Source {
             let channel = self.channel.lapin();
             let cancel = channel.basic_cancel(stream.tag(), BasicCancelOptions::default());
             ask(Operation::Consuming(self.queue.as_str()), cancel).await?;
-            self.take_what_came();
+            self.take_arrived();
         }
         (self.stream, self.stopping) = (None, false);
         Ok(())
@@ -372,7 +372,7 @@ impl Source {
     /// # Errors
     /// [`ErrorKind::ConnectionLost`] if the queue has them again.
     pub(super) fn check(&mut self) -> Result<()> {
-        self.take_what_came();
+        self.take_arrived();
         let is_gone = self.earlier.iter().any(|channel| !channel.is_open());
         if self.is_over || is_gone {
             return Err(self.cut_short());
@@ -425,7 +425,7 @@ impl Source {
                 false => cancelling.looked(found.message_count()),
             }
             let ahead = self.ahead.len();
-            self.take_what_came();
+            self.take_arrived();
             if self.ahead.len() > ahead {
                 cancelling.arrived();
             }
@@ -473,7 +473,7 @@ impl Source {
     ///
     /// # Errors
     /// Those of a lost connection: the queue then has it back, too.
-    pub(crate) async fn give_back_uncounted(&self, last: u64) -> Result<()> {
+    pub(crate) async fn requeue_uncounted(&self, last: u64) -> Result<()> {
         let options = BasicNackOptions {
             multiple: true,
             requeue: true,

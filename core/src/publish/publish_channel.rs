@@ -137,7 +137,7 @@ impl LaneState {
         match self.open(link).await {
             Ok(channel) => Some(channel),
             Err(error) => {
-                tell_all(tasks, &error);
+                answer_all(tasks, &error);
                 None
             }
         }
@@ -220,7 +220,7 @@ impl LaneState {
                 }
                 Ok(channel) => self.attempt(channel, few).await,
                 Err(error) => {
-                    tell_all(few.into_iter().chain(doubtful), &error);
+                    answer_all(few.into_iter().chain(doubtful), &error);
                     break;
                 }
             };
@@ -232,7 +232,7 @@ impl LaneState {
     async fn each_alone(&mut self, link: &Link, mut tasks: impl Iterator<Item = Task>) {
         while let Some(task) = tasks.next() {
             if let Err(error) = self.alone(link, task).await {
-                tell_all(tasks, &error);
+                answer_all(tasks, &error);
                 return;
             }
         }
@@ -338,7 +338,7 @@ impl LaneState {
 }
 
 /// Answers all of them with the same error.
-fn tell_all(tasks: impl Iterator<Item = Task>, error: &Error) {
+fn answer_all(tasks: impl Iterator<Item = Task>, error: &Error) {
     tasks.for_each(|task| task.answer(Err(error.duplicate())));
 }
 

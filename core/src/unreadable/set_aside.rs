@@ -335,7 +335,7 @@ pub(crate) async fn set_aside_counted(
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.look_for_suspects(from, most, trial).await;
+    let mut looked = mover.scan_for_suspects(from, most, trial).await;
     if looked.as_ref().err().is_some_and(is_blocked) {
         mover.moved.ended_early = looked.err();
         looked = Ok(());
@@ -413,7 +413,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    async fn look_for_suspects(&mut self, from: &str, most: u32, trial: Trial) -> Result<()> {
+    async fn scan_for_suspects(&mut self, from: &str, most: u32, trial: Trial) -> Result<()> {
         self.link = None;
         let reach = ScanRange::Near(most);
         let mut reading = QueueReader::begin(self.client, self.connection, from, reach).await?;

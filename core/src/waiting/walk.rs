@@ -166,7 +166,7 @@ impl WaitingWalk {
                     .extend(ahead.iter().map(|delivery| delivery.delivery_tag));
                 // RabbitMQ 4.3 counts a closed channel, but not a nack.
                 if let Some(last) = self.held.last().copied().filter(|_| self.uncounted) {
-                    self.source.give_back_uncounted(last).await?;
+                    self.source.requeue_uncounted(last).await?;
                 }
             }
             Err(error) => checked = checked.and(Err(error)),

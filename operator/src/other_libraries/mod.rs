@@ -47,7 +47,7 @@ pub fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         .or_else(|| celery::read(dead_letter))
         .or_else(|| taskiq::read(dead_letter))
         .or_else(|| dramatiq::read(dead_letter));
-    let Some(said) = said.filter(|_| !dead_letter.died_at_home) else {
+    let Some(said) = said.filter(|_| !dead_letter.died_in_own_queue) else {
         return x_death::read(dead_letter);
     };
     match x_death::other_queue(dead_letter, &said) {

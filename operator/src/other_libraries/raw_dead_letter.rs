@@ -24,7 +24,7 @@ pub struct RawDeadLetter<'a> {
     pub body: &'a [u8],
     /// Whether the broker dead-lettered it out of the work queue whose parking queue it stands in. Then what a library wrote on it is of
     /// an earlier life, or was written by its publisher.
-    pub died_at_home: bool,
+    pub died_in_own_queue: bool,
 }
 
 impl RawDeadLetter<'_> {

@@ -77,7 +77,7 @@ pub(super) fn retry(
     attempt: u32,
     delay: Duration,
 ) -> RetryEvent {
-    let (mark, fingerprint) = Record::names_of(failed, decision);
+    let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
     RetryEvent {
         queue: failed.queue().to_owned(),
         message_id: message_id(failed),
@@ -118,7 +118,7 @@ pub(crate) fn parked_report(
     reason: ParkReason,
     content: BodyContent,
 ) -> ParkedReport {
-    let (mark, fingerprint) = Record::names_of(failed, decision);
+    let (mark, fingerprint) = Record::mark_and_fingerprint(failed, decision);
     let empty = FieldTable::default();
     let written = decision.properties.headers().as_ref().unwrap_or(&empty);
     let at = match written.inner().get("x-retry-parked-at") {

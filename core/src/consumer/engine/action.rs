@@ -240,7 +240,7 @@ impl AttemptContext<'_> {
     }
 
     /// Sends a message that its queue delivered too early to wait for the rest of its delay, before its next attempt.
-    pub(super) fn wait_on(&self, left: Duration) -> NextAction {
+    pub(super) fn send_to_remaining_wait(&self, left: Duration) -> NextAction {
         let crashes = self.received.state.crashes.min(MOST_CRASHES);
         let event = Event::Detoured {
             queue: self.queue(),
@@ -254,7 +254,7 @@ impl AttemptContext<'_> {
     }
 
     /// A copy to the tail of its own queue, with its crashes unchanged, for a message that never ran.
-    pub(super) fn put_back(&self) -> PendingCopy {
+    pub(super) fn requeue_unstarted(&self) -> PendingCopy {
         let event = Event::Requeued {
             queue: self.queue(),
             message_id: self.received.message_id(),

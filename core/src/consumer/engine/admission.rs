@@ -68,7 +68,7 @@ impl Engine {
             self.tell(Event::AlreadyHandled { queue, message_id }, out);
             self.release(token, now);
         } else if self.drain.is_some()
-            || self.circuit_breaker.is_pausing() && !self.begins_anew(&received.state)
+            || self.circuit_breaker.is_pausing() && !self.must_detour_unstarted(&received.state)
         {
             self.keep(token, now);
         } else {
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Whether a message takes a detour without having run. That includes a pause: connections lost again and again would use up the
     /// delivery limit of messages kept there.
-    fn begins_anew(&self, state: &RetryState) -> bool {
+    fn must_detour_unstarted(&self, state: &RetryState) -> bool {
         self.options.dlx && matches!(admit(state, &self.options.limits), Admission::Detour { .. })
     }
 
@@ -108,15 +108,15 @@ impl Engine {
     /// brings is requeued.
     pub(super) fn keep(&mut self, token: Token, now: Now) {
         if self.drain.is_none() && self.prefetch_control.is_narrow() {
-            self.spare(token, now);
+            self.hold_until_admitted(token, now);
         } else {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         }
     }
 
     /// Holds a message until it may run. A pause may begin meanwhile, and last longer than `consumer_timeout`. A message that was held
     /// before is requeued at the time scheduled then.
-    fn spare(&mut self, token: Token, now: Now) {
+    fn hold_until_admitted(&mut self, token: Token, now: Now) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
@@ -137,7 +137,7 @@ impl Engine {
         };
         let received = Arc::clone(&entry.received);
         let returned_unseen = entry.returned_unseen;
-        if self.waits_on(token, &received, now, out) {
+        if self.send_early_redelivery_to_wait(token, &received, now, out) {
             return;
         }
         let admission = if self.options.dlx {
@@ -158,7 +158,7 @@ impl Engine {
             Admission::Run
                 if received.state.crashes > 0 && (self.detours > 0 || !self.syncs.are_done()) =>
             {
-                self.spare(token, now);
+                self.hold_until_admitted(token, now);
             }
             Admission::Run => {
                 self.one_by_one = self.one_by_one.saturating_sub(1);
@@ -176,7 +176,7 @@ impl Engine {
             Admission::RunAlone
                 if self.suspect.is_some()
                     && self.prefetch_control.is_narrow()
-                    && !self.was_blamed_enough(crashes) =>
+                    && !self.reached_suspect_limit(crashes) =>
             {
                 self.keep(token, now);
             }
@@ -208,7 +208,7 @@ impl Engine {
                     Failure::new(format!("it came back without an answer {crashes} times"));
                 let case = self.case(&received, now);
                 let next_action = case.park(reason, &failure);
-                case.say(&failure, &next_action);
+                case.log_failure(&failure, &next_action);
                 self.settle_before_suspect(token);
                 self.follow(token, next_action, now, out);
             }
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     /// Sends a message away that came back too early. Its attempt has not begun.
-    fn waits_on(
+    fn send_early_redelivery_to_wait(
         &mut self,
         token: Token,
         received: &Received,
@@ -238,7 +238,7 @@ impl Engine {
                  `retryrmq doctor` names it, RQ123). It waits as a copy, and so do all that fail until the consumer reconnects"
             );
         }
-        let next_action = self.case(received, now).wait_on(left);
+        let next_action = self.case(received, now).send_to_remaining_wait(left);
         self.settle_before_suspect(token);
         self.follow(token, next_action, now, out);
         true
@@ -275,7 +275,7 @@ impl Engine {
 
     /// Whether a message has been a suspect for long. A message kept beside another one is counted for that one's crash, and in a short
     /// queue it may be the same message every time.
-    fn was_blamed_enough(&self, crashes: u32) -> bool {
+    fn reached_suspect_limit(&self, crashes: u32) -> bool {
         crashes > self.options.limits.suspect + 1
     }
 

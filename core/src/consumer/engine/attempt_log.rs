@@ -149,7 +149,7 @@ impl fmt::Display for AttemptLogLine<'_> {
 
 impl AttemptContext<'_> {
     /// Logs what failed and what follows.
-    pub(super) fn say(&self, failure: &Failure, next_action: &NextAction) {
+    pub(super) fn log_failure(&self, failure: &Failure, next_action: &NextAction) {
         let (follows, error) = match next_action.event() {
             Some(Event::Retried { delay, error, .. }) => (NextStep::Retried(*delay), error),
             Some(Event::HandedOver { error, .. }) => (NextStep::HandedOver, error),
@@ -165,7 +165,7 @@ impl AttemptContext<'_> {
     }
 
     /// Logs that an attempt failed whose connection was lost meanwhile: the message is back in its queue.
-    pub(super) fn say_lost(&self, failure: &Failure) {
+    pub(super) fn log_lost(&self, failure: &Failure) {
         self.log(failure, &failure.error, NextStep::Lost);
     }
 

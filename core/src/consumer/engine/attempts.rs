@@ -34,7 +34,7 @@ impl Engine {
             } else {
                 let received = Arc::clone(&entry.received);
                 if let Some(failure) = outcome.failure() {
-                    self.case(&received, now).say_lost(failure);
+                    self.case(&received, now).log_lost(failure);
                 }
                 self.counters.stale.inc();
                 self.forget(token);
@@ -54,7 +54,7 @@ impl Engine {
         let draw = self.draws.u64(..);
         let case = self.case(&received, now);
         let next_action = case.after(outcome, draw);
-        case.say(
+        case.log_failure(
             outcome.failure().unwrap_or(&Failure::default()),
             &next_action,
         );
@@ -162,14 +162,14 @@ impl Engine {
             .get_mut(token)
             .is_some_and(|entry| out(&entry.phase))
         {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         } else {
             self.counters.stale.inc();
         }
     }
 
     /// Requeues a message, as soon as it would not come again at once.
-    pub(super) fn give_back_soon(&mut self, token: Token) {
+    pub(super) fn requeue_soon(&mut self, token: Token) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         match self.entries.get_mut(token) {
             Some(entry) if Some(entry.session) == current => {
@@ -182,7 +182,7 @@ impl Engine {
 
     /// Requeues messages in the order in which they came, because a quorum queue delivers them in the order in which they were
     /// requeued.
-    pub(super) fn return_what_can(&mut self, now: Now, out: &mut Commands) {
+    pub(super) fn requeue_in_order(&mut self, now: Now, out: &mut Commands) {
         let quiet = if self.drain.is_some() {
             self.prefetch_control.is_closed()
         } else {
@@ -201,12 +201,12 @@ impl Engine {
         returning.sort_unstable();
         returning.dedup();
         for (_, token) in returning {
-            self.put_back(token, now, out);
+            self.requeue_unstarted(token, now, out);
         }
     }
 
     /// Requeues an unstarted message, or a copy of it, so that it does not count as a crash.
-    pub(super) fn put_back(&mut self, token: Token, now: Now, out: &mut Commands) {
+    pub(super) fn requeue_unstarted(&mut self, token: Token, now: Now, out: &mut Commands) {
         let Some(entry) = self.entries.get_mut(token) else {
             return;
         };
@@ -219,7 +219,7 @@ impl Engine {
                 self.nack_is_uncounted,
             );
         if copy {
-            let pending_copy = self.case(&received, now).put_back();
+            let pending_copy = self.case(&received, now).requeue_unstarted();
             self.publish(token, Box::new(pending_copy), now, out);
         } else {
             self.give_back(token, Return::Unstarted, out);

@@ -132,7 +132,7 @@ impl Engine {
             // Its own queue is full or gone: it is requeued as it is, and is marked.
             Purpose::PutBack => self.give_back(token, Return::Unstarted, out),
             _ if draining && (error.is_permanent() || tries >= TRIES_IN_PLACE) => {
-                self.give_back_soon(token);
+                self.requeue_soon(token);
             }
             _ => {
                 let refused = error.is_permanent();
@@ -185,7 +185,7 @@ impl Engine {
 
     /// Gives up the places of messages whose copies have been unconfirmed for long, so that others come. That includes copies from before a
     /// reconnect: an alarm may hold them for hours.
-    pub(super) fn look_after_copies(&mut self, now: Now) {
+    pub(super) fn expire_unconfirmed_copies(&mut self, now: Now) {
         let current = self.channel.as_ref().map(|channel| channel.session);
         while let Some((late, token)) = self.ways.front().copied() {
             let on_its_way = self.entries.get_mut(token).filter(|entry| {
@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Does what was scheduled for now.
-    pub(super) fn keep_appointments(&mut self, now: Now, out: &mut Commands) {
+    pub(super) fn run_due_timers(&mut self, now: Now, out: &mut Commands) {
         while let Some((token, task)) = self.timers.due(now.at) {
             let current = self.channel.as_ref().map(|channel| channel.session);
             // A message that was settled in another way, or is with its handler, is left alone.
@@ -238,7 +238,7 @@ impl Engine {
             }
             match task {
                 TimerTask::Release => self.release(token, now),
-                TimerTask::GiveBack | TimerTask::HoldNoLonger => self.give_back_soon(token),
+                TimerTask::GiveBack | TimerTask::HoldNoLonger => self.requeue_soon(token),
                 TimerTask::Reject => {
                     if let Phase::Held(HoldReason::Rejecting(event)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)

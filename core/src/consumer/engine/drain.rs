@@ -65,7 +65,7 @@ impl Engine {
             .collect();
         kept.sort_unstable();
         for (_, token) in kept {
-            self.give_back_soon(token);
+            self.requeue_soon(token);
         }
     }
 
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// When the time of the handlers is over, only copies and answers on their way are waited for.
-    pub(super) fn look_at_the_drain(&mut self, now: Now) {
+    pub(super) fn check_drain_deadline(&mut self, now: Now) {
         if self.ends_at().is_some_and(|until| now.at >= until) {
             self.wait_for_copies(now, false);
         }
@@ -97,7 +97,7 @@ impl Engine {
 
     /// At the end of the drain, messages that still wait for their copies are requeued by `basic.nack`. Closing the channel would requeue
     /// them, too, but every broker counts that, and 4.3 does not count a `basic.nack`.
-    pub(crate) fn give_back_the_rest(&mut self, out: &mut Commands) {
+    pub(crate) fn requeue_remaining(&mut self, out: &mut Commands) {
         self.warn_of_what_still_runs();
         let mut waiting: Vec<_> = self
             .entries

@@ -296,23 +296,23 @@ impl Engine {
 
     /// Decides what follows from all events so far and from the time.
     pub(crate) fn turn(&mut self, now: Now, out: &mut Commands) {
-        self.keep_appointments(now, out);
+        self.run_due_timers(now, out);
         self.end_pause(now);
-        self.look_after_copies(now);
-        self.look_after_originals(now, out);
-        self.look_after_the_unstarted(now, out);
+        self.expire_unconfirmed_copies(now);
+        self.check_stalled_originals(now, out);
+        self.requeue_expired_unstarted(now, out);
         self.release_suspect(now, out);
         self.sync_detours(now, out);
         self.readmit(now, out);
-        self.look_at_the_drain(now);
-        self.return_what_can(now, out);
+        self.check_drain_deadline(now);
+        self.requeue_in_order(now, out);
         self.end_caution(now);
         self.adjust_prefetch(now, out);
         self.flush(now, self.drain.is_some(), out);
     }
 
     /// When something is due for a kept message.
-    pub(crate) fn next_appointment(&self) -> Option<EngineTime> {
+    pub(crate) fn next_timer(&self) -> Option<EngineTime> {
         [
             self.timers.next(),
             self.circuit_breaker.until(),
@@ -331,7 +331,7 @@ impl Engine {
             .filter(|_| !self.prefetch_control.is_changing())
             .and_then(|channel| channel.acks.deadline());
         [
-            self.next_appointment(),
+            self.next_timer(),
             acks,
             self.cautious_until,
             self.unstarted_look,

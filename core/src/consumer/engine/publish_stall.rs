@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// Gives back originals whose copies are held up, before the broker takes them, and stops consuming before that happens too often.
-    pub(super) fn look_after_originals(&mut self, now: Now, out: &mut Commands) {
+    pub(super) fn check_stalled_originals(&mut self, now: Now, out: &mut Commands) {
         if self.stall_look.is_none_or(|look| now.at < look) {
             return;
         }
@@ -75,11 +75,11 @@ impl Engine {
                  deliveries of them that nothing is consumed from it until publishing works again; past its delivery limit it would drop them"
             );
         }
-        self.give_back_originals(late, out);
+        self.requeue_originals(late, out);
     }
 
     /// Without their copies: they would be published when the alarm is over, in addition to those of the next attempts.
-    fn give_back_originals(&mut self, mut late: Vec<(u64, Token)>, out: &mut Commands) {
+    fn requeue_originals(&mut self, mut late: Vec<(u64, Token)>, out: &mut Commands) {
         late.sort_unstable();
         for (_, token) in late {
             out.add(Command::Withdraw { token });

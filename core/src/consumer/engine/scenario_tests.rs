@@ -201,7 +201,7 @@ fn the_end_nacks_what_waits_for_its_copy() {
         "the drain timeout is for copies as well"
     );
     case.take();
-    case.engine.give_back_the_rest(&mut case.commands);
+    case.engine.requeue_remaining(&mut case.commands);
     let returned = case.take();
     assert!(
         matches!(

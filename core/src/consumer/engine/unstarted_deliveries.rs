@@ -4,7 +4,7 @@ use super::{Command, Commands, Engine, Now, delivery_state::Phase};
 
 impl Engine {
     /// Takes messages back that no handler has begun in time. Nobody knows here which those are; who has them does.
-    pub(super) fn look_after_the_unstarted(&mut self, now: Now, out: &mut Commands) {
+    pub(super) fn requeue_expired_unstarted(&mut self, now: Now, out: &mut Commands) {
         if self.unstarted_look.is_none_or(|look| now.at < look) {
             return;
         }

@@ -224,7 +224,7 @@ impl Channel {
             let cancelled = ask(Operation::Consuming(queue.as_str()), cancel.answer()).await;
             Answer::Cancelled(consumer, cancelled)
         }));
-        self.settle_what_was_put_off();
+        self.settle_deferred();
     }
 
     /// Waits for whatever happens next.
@@ -356,19 +356,19 @@ impl Channel {
     }
 
     pub(super) fn ack(&mut self, tag: u64, multiple: bool) {
-        self.settle_or_put_off(Settlement::Ack { tag, multiple });
+        self.settle_or_defer(Settlement::Ack { tag, multiple });
     }
 
     pub(super) fn give_back(&mut self, tag: u64, how: Return) {
-        self.settle_or_put_off(Settlement::Back { tag, how });
+        self.settle_or_defer(Settlement::Back { tag, how });
     }
 
     /// Asks something that the broker answers after it has read everything sent before: it reads a channel's methods in order.
     pub(super) fn sync(&mut self, number: u64) {
-        self.settle_or_put_off(Settlement::Sync(number));
+        self.settle_or_defer(Settlement::Sync(number));
     }
 
-    fn settle_or_put_off(&mut self, settlement: Settlement) {
+    fn settle_or_defer(&mut self, settlement: Settlement) {
         if self.served.iter().any(ChannelConsumer::is_cancelling) {
             self.put_off.push(settlement);
         } else {
@@ -387,12 +387,12 @@ impl Channel {
                 }));
             }
         }
-        self.settle_what_was_put_off();
+        self.settle_deferred();
     }
 
-    fn settle_what_was_put_off(&mut self) {
+    fn settle_deferred(&mut self) {
         for settlement in std::mem::take(&mut self.put_off) {
-            self.settle_or_put_off(settlement);
+            self.settle_or_defer(settlement);
         }
     }
 

@@ -288,7 +288,7 @@ impl Shell {
     /// Runs until it was asked to end and everything is settled.
     pub(super) async fn run(mut self) {
         loop {
-            self.hear_the_end();
+            self.wait_for_end();
             self.gather();
             self.turn();
             if self.engine.is_finished(self.now()) {
@@ -298,7 +298,7 @@ impl Shell {
                 self.wait().await;
             }
         }
-        self.engine.give_back_the_rest(&mut self.wanted);
+        self.engine.requeue_remaining(&mut self.wanted);
         for command in std::mem::take(&mut self.wanted.list) {
             self.perform(command);
         }
@@ -327,7 +327,7 @@ impl Shell {
     }
 
     /// Whether it is newly asked to end.
-    fn hear_the_end(&mut self) -> bool {
+    fn wait_for_end(&mut self) -> bool {
         let close = self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
             self.tell(Input::Close);
@@ -342,7 +342,7 @@ impl Shell {
 
     /// A channel that ends because its client was closed, or during the drain, has not failed.
     fn hear_the_end_of_the_client(&mut self) {
-        self.hear_the_end();
+        self.wait_for_end();
         let connection = self.client.consuming().connection().now_or_never();
         if matches!(connection, Some(Err(_))) {
             self.tell(Input::Abandon);
@@ -376,7 +376,7 @@ impl Shell {
             }
             // Whoever closes and then gives back may have done both since the last look: what is given back would come again at once.
             // And what was settled before a newly heard end must not come after it.
-            if !self.hear_the_end() {
+            if !self.wait_for_end() {
                 break;
             }
         }
@@ -444,7 +444,7 @@ impl Shell {
                 self.tell(Input::Recalled(tokens.collect()));
             }
             Command::RecallThese { tokens } => {
-                let unstarted = self.delivery_queue.take_these_back(&tokens);
+                let unstarted = self.delivery_queue.recall_tokens(&tokens);
                 self.tell(Input::Recalled(unstarted));
             }
             Command::Skip { token } => self.delivery_queue.skip(token),
@@ -670,7 +670,7 @@ impl Shell {
                     // Outcomes of handlers are collected afterwards.
                     () = self.delivery_queue.wait_for_engine_work() => {
                         has_engine_work = true;
-                        if self.hear_the_end() {
+                        if self.wait_for_end() {
                             return false;
                         }
                     }

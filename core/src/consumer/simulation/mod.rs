@@ -147,7 +147,7 @@ impl Simulation {
             let timer = if self.queue.is_held_up(self.elapsed) {
                 self.engine.wake_at()
             } else {
-                self.engine.next_appointment()
+                self.engine.next_timer()
             };
             match (self.queue.next_at(), timer) {
                 (Some(due), timer) if timer.is_none_or(|timer| due <= timer) => {

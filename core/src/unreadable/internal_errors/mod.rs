@@ -309,7 +309,7 @@ impl InternalErrors {
             }
             Err(error) => Err(error),
         };
-        if looked.is_err() && self.has_to_tell() {
+        if looked.is_err() && self.has_warning() {
             client.has_stopped();
         }
         looked
@@ -364,7 +364,7 @@ impl InternalErrors {
     }
 
     /// Whether it stops because of a message that it found. It tells so once.
-    fn has_to_tell(&self) -> bool {
+    fn has_warning(&self) -> bool {
         let mut tries = self.tries();
         let has_found = tries.is_hidden || matches!(tries.last, LastScan::Refused(..));
         has_found && !std::mem::replace(&mut tries.has_told, true)
@@ -383,7 +383,7 @@ impl InternalErrors {
         let mut tries = self.tries();
         tries.number = tries.number.saturating_add(1);
         let is_shorter = tries.note_ready(seen.ready);
-        let has_changed = tries.note_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
+        let has_changed = tries.note_set_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
         // It is gone, whoever took it, or it is in another queue.
         if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
             tries.is_unknown = false;

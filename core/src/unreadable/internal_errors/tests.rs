@@ -309,7 +309,7 @@ fn a_consumer_goes_on_when_the_message_is_in_the_queue_of_another_one_that_stopp
         let is_stopped = guilty.looked(SUSPECT, hidden()).is_err();
         assert_eq!(is_stopped, number == MOST_CLOSED);
     }
-    assert!(guilty.has_to_tell() && !guilty.has_to_tell());
+    assert!(guilty.has_warning() && !guilty.has_warning());
     assert!(!guilty.is_explained(found(1)));
     assert!(innocent.is_explained(found(1)) && !innocent.is_explained(found(0)));
     // All connections that were lost before had this reason.
@@ -326,7 +326,7 @@ fn a_consumer_that_stopped_goes_on_when_another_one_has_found_the_reason() {
         let is_stopped = internal_errors.looked(SUSPECT, moved(0)).is_err();
         assert_eq!(is_stopped, number == MOST_CLOSED_WITHOUT_A_FIND);
     }
-    assert!(!internal_errors.has_to_tell());
+    assert!(!internal_errors.has_warning());
     let seen = |is_explained| Evidence {
         is_explained,
         ..Evidence::default()

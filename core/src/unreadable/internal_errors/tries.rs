@@ -67,7 +67,7 @@ impl ConsumeTries {
     }
 
     /// Takes note of how many messages were moved by anybody. Returns whether somebody, an operator perhaps, has moved some or made room.
-    pub(super) fn note_aside(&mut self, aside: Option<u32>) -> bool {
+    pub(super) fn note_set_aside(&mut self, aside: Option<u32>) -> bool {
         let Some(aside) = aside else { return false };
         self.aside
             .replace(aside)

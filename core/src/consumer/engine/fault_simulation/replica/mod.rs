@@ -389,7 +389,7 @@ impl Simulation {
                     for (_, received) in engine.held() {
                         self.ledger.may_be_doubled(number(&received.properties));
                     }
-                    engine.give_back_the_rest(&mut replica.wanted);
+                    engine.requeue_remaining(&mut replica.wanted);
                     for command in std::mem::take(&mut replica.wanted.list) {
                         self.perform(at, command);
                     }
