@@ -37,7 +37,7 @@ impl LinePrinter {
             None => Ok(()),
             Some(cli_error) if cli_error.is_closed_pipe() => {
                 if output.is_json() {
-                    // A program that reads this must not take a rehearsal for the deed.
+                    // A program that reads this must not take a rehearsal for the real action.
                     let told = if would {
                         json!({ format!("would_be_{done}"): count })
                     } else {

@@ -25,7 +25,7 @@ use crate::{
 
 /// What the replicas report to each other.
 pub const REPORTS_QUEUE: &str = "retryrmq.serve.alerts";
-/// What the speaker remembers.
+/// What the leader remembers.
 pub const STATE_QUEUE: &str = "retryrmq.serve.alerts.state";
 
 /// The pause before alerts that could not begin are tried again.
@@ -116,7 +116,7 @@ impl RunningTasks {
     /// The incidents that are open, where this replica speaks.
     pub(crate) fn incidents(&self) -> Vec<alerts::GroupView> {
         let mut groups = self.with(Handle::groups).unwrap_or_default();
-        groups.retain(|group| group.page.is_some());
+        groups.retain(|group| group.incident.is_some());
         groups
     }
 

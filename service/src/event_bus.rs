@@ -7,10 +7,10 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::{ServiceEvent, memory_budget::MemoryBudget};
 
-/// Happenings that may wait for one listener. Beyond that they are dropped for it, and counted.
+/// Events that may wait for one listener. Beyond that they are dropped for it, and counted.
 const ROOM: usize = 4_096;
 
-/// Where happenings are told. Clones tell the same listeners.
+/// Where events are told. Clones tell the same listeners.
 #[derive(Clone, Debug, Default)]
 pub struct EventBus {
     listeners: Arc<Mutex<Vec<mpsc::Sender<ServiceEvent>>>>,

@@ -246,7 +246,7 @@ impl Collector for AlertMetrics {
             (
                 "alerts_incidents",
                 "Incidents that were opened, on the leader",
-                alerts.pages,
+                alerts.incidents,
             ),
             (
                 "alerts_resolved",

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{audit::AuditLog, selection::SelectionArgs};
 
-/// The messages of one deed, and how it is kept account of.
+/// The messages of one action, and how it is kept account of.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Selected {
     /// The queue (its own name, not that of the parking queue)

@@ -339,7 +339,7 @@ impl<'a> Apply<'a> {
         Ok(Progress::On)
     }
 
-    /// Says what would become of a message, as the deed would: what would be refused ends it where the deed would end.
+    /// Says what would become of a message, as the action would: what would be refused ends it where the action would end.
     fn rehearse(
         &mut self,
         ordered: &SortedWalk,

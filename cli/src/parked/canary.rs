@@ -291,7 +291,7 @@ async fn parked_again(parked: &Parked, ordered: &SortedWalk) -> Result<Vec<Recor
     Ok(found)
 }
 
-/// The target, and those of its waiting queues that exist: of the default policy and of the ladder.
+/// The target, and those of its waiting queues that exist: of the default policy and of the delay steps.
 pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>, CliError> {
     let mut all = vec![target.to_owned()];
     let mut delays = Policy::default().delays();

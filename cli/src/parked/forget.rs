@@ -309,7 +309,7 @@ impl Forget<'_> {
             self.found = !chosen.is_empty();
             let asks = !(options.yes || options.dry_run);
             let marks = if asks || options.dry_run || self.notes.hold_any() {
-                // A look for the question, or for what is on hold, and one for the deed.
+                // A look for the question, or for what is on hold, and one for the real action.
                 let most = if options.dry_run { MOST } else { MOST - 1 };
                 let (waiting, marks) = self.waiting(selection, None, most, shutdown).await?;
                 let count = chosen.len() + waiting;

@@ -369,7 +369,7 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
         }
         // As long as three commands may take on a busy machine.
         for queue in ["orders.retry.40000", "orders.retry.3600000"] {
-            // The ladder has no rung of an hour, and no policy of ours: it is not looked at.
+            // There is no delay step of an hour, and no policy of ours: it is not looked at.
             for id in ["a", "17", "b", "17", "c"] {
                 let properties = BasicProperties::default().with_message_id(id.into());
                 fixture.amqp.publish_with(queue, id, properties).await;

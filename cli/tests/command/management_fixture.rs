@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::fixture::{Fixture, CommandOutput, DEADLINE, finish};
 
-/// A desk with the management API.
+/// A vhost with the management API.
 pub(crate) struct ManagementFixture {
     pub(crate) fixture: Fixture,
 }

@@ -238,7 +238,7 @@ impl Browse {
     }
 
     /// Asks whether [`send`](Self::send) would take a message, without sending anything: for a rehearsal, which must not promise more than
-    /// the deed. What only the broker knows, such as whether the queue exists, shows when it is sent.
+    /// the action. What only the broker knows, such as whether the queue exists, shows when it is sent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`] for a queue from which nobody would take the message, for a message of another walk, or for one that has

@@ -1,18 +1,18 @@
-//! The fixed ladder of waiting queues, for delays that a handler chooses.
+//! The fixed series of delay steps, for delays that a handler chooses.
 //!
 //! A queue for each delay ever chosen would make queues without end. One queue for all delays would hold short delays behind long ones. The
-//! ladder is the R10 series of preferred numbers: ten rungs per decade, each at most about a quarter longer than the one before.
+//! steps are the R10 series of preferred numbers: ten steps per decade, each at most about a quarter longer than the one before.
 
 use std::time::Duration;
 
 /// The R10 series in hundredths.
 const R10: [u64; 10] = [100, 125, 160, 200, 250, 320, 400, 500, 630, 800];
 
-/// The shortest rung of the ladder that is not shorter than `delay`: 1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3 or 8 × 10ⁿ ms, rounded up to
+/// The shortest delay step that is not shorter than `delay`: 1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3 or 8 × 10ⁿ ms, rounded up to
 /// whole milliseconds.
 ///
 /// A message waits there with the exact delay as its own `expiration`; RabbitMQ takes the shorter of the two. So the message is never
-/// early, on time when the rung is empty, and behind an earlier message at most one rung late.
+/// early, on time when its queue is empty, and behind an earlier message at most one step late.
 #[must_use]
 pub fn delay_step(delay: Duration) -> Duration {
     let wanted = delay.as_nanos().div_ceil(1_000_000).max(1);

@@ -57,7 +57,7 @@ struct Inner<M> {
     backoff: DeclareBackoff,
     /// Counts lost connections: after a loss, what was known about queues may no longer be true.
     losses: Arc<AtomicU64>,
-    /// Keyed by name: the policies' queues, those of the ladder, the parking queue, the work queue itself, and the plugin's exchange.
+    /// Keyed by name: the policies' queues, those of the delay steps, the parking queue, the work queue itself, and the plugin's exchange.
     states: Mutex<HashMap<String, QueueState>>,
     permits: Semaphore,
     /// Queues for whose markers the broker refuses to look, and those that it refuses to mark.

@@ -58,7 +58,7 @@ impl Target<'_> {
 pub(crate) enum Wait {
     /// For a delay of the policy.
     Policy(Duration),
-    /// For a delay that was not known beforehand; on the ladder.
+    /// For a delay that was not known beforehand; in the queue of a delay step.
     DelayStep(Duration),
 }
 
@@ -95,7 +95,7 @@ impl Route {
         }
     }
 
-    /// Through the ladder: the next rung's queue, with the exact delay as the copy's own expiration.
+    /// Through the queue of the next delay step, with the exact delay as the copy's own expiration.
     pub(crate) fn delay_steps(queue: &str, delay: Duration) -> Self {
         let step = delay_step(delay);
         Self::Copy {

@@ -54,7 +54,7 @@ pub enum DeleteResult {
 
 impl Waiting {
     /// The waiting queues that exist, shortest delay first. AMQP cannot list queues, so each name is asked for (`queue.declare`, passive):
-    /// the delays of `policies`, of the default policy, and of the ladder for delays that handlers and publishers choose. Queues of other
+    /// the delays of `policies`, of the default policy, and of the delay steps for delays that handlers and publishers choose. Queues of other
     /// policies are not found. The messages are not touched. The broker logs a line for each queue that does not exist.
     ///
     /// The broker reports a quorum queue without a leader as empty. So a queue that looks empty is checked, if the user may read it.

@@ -257,7 +257,7 @@ impl WaitingWalk {
 impl std::fmt::Debug for WaitingWalk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitingWalk")
-            .field("rung", &self.waiting_queue)
+            .field("waiting_queue", &self.waiting_queue)
             .field("held", &self.held.len())
             .finish_non_exhaustive()
     }

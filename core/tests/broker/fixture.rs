@@ -1,4 +1,4 @@
-//! What nearly every test needs: a client, handlers that keep a diary, and a look at what is parked.
+//! What nearly every test needs: a client, handlers that record what they saw, and a look at what is parked.
 
 use std::{
     error::Error,

@@ -140,7 +140,7 @@ async fn without_declaring_a_delay_that_nothing_is_long_enough_for_is_cut() {
     .await;
 }
 
-/// Somebody made a queue of the ladder with other arguments: it is never usable, and costs the others nothing.
+/// Somebody made the queue of a delay step with other arguments: it is never usable, and costs the others nothing.
 #[tokio::test]
 async fn a_rung_that_is_refused_gives_way_to_another() {
     on_brokers(|broker| async move {
@@ -173,7 +173,7 @@ async fn a_rung_that_is_refused_gives_way_to_another() {
             since.elapsed(),
             stats.publish_failures
         );
-        assert!(stats.publish_failures > 0, "the rung was never asked for");
+        assert!(stats.publish_failures > 0, "the waiting queue was never asked for");
         assert_eq!(amqp.depth("orders.retry.500").await, Some(0));
     })
     .await;

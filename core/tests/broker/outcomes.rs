@@ -137,7 +137,7 @@ async fn each_answer_has_its_consequence() {
         let headers = panicked.headers().unwrap().inner();
         assert_eq!(headers.get("x-retry-error-type"), Some(&text("panic")));
 
-        // A delay of one's own is waited on the next rung of the ladder, to the millisecond.
+        // A delay of one's own is waited on the next delay step, to the millisecond.
         let later = observations.until("later", 2).await;
         assert_eq!(later[1].message.attempt(), 2);
         assert!(

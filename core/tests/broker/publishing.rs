@@ -276,7 +276,7 @@ async fn a_delayed_message_arrives_later_and_never_early() {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect_with(&vhost, kind).await, vhost.connect().await);
         amqp.declare(QUEUE, kind).await;
-        // The first on a rung waits until the rung is a safe place; that must not be told as an error.
+        // The first in a waiting queue waits until that queue is a safe place; that must not be told as an error.
         let began = Instant::now();
         let own = table([("tenant", text("acme"))]);
         let message = Publish::to_queue(QUEUE, "x")

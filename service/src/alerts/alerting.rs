@@ -1,4 +1,4 @@
-//! The desk: what the program starts, and tells what happened.
+//! What the program starts, and tells what happened.
 
 use std::{
     mem,
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{ServiceEvent, QueueTrouble, memory_budget::weigh};
 
-/// Happenings that wait for the rules.
+/// Events that wait for the rules.
 const TOLD: usize = 10_000;
 /// Entries that wait to be reported.
 const ENTRIES: usize = 1_000;
@@ -138,7 +138,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the speaker says so.
+    /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the leader says so.
     pub fn tell(&self, mut service_event: ServiceEvent) {
         if matches!(service_event, ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }) {
             return; // nobody is told of it
@@ -175,7 +175,7 @@ impl Handle {
         is_taken
     }
 
-    /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the speaker hears of it.
+    /// Keeps quiet about something. One with the same id is replaced. On whatever replica: the leader hears of it.
     ///
     /// # Errors
     /// What [`Silence::check`] says, or that there is no room just now.
@@ -195,7 +195,7 @@ impl Handle {
         self.ask(OperatorRequest::Lift(id.into()))
     }
 
-    /// A person says that a group is fixed: its page is over. If it fails again, that is `again`.
+    /// A person says that a group is fixed: its incident is over. If it fails again, that is `again`.
     ///
     /// # Errors
     /// There is no room just now.
@@ -224,13 +224,13 @@ impl Handle {
         counts
     }
 
-    /// The groups that the speaker knows, those with a page first; nothing on a replica that is silent. About a second old.
+    /// The groups that the leader knows, those with an incident first; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupView> {
         self.view(|view| view.groups.clone())
     }
 
-    /// The silences that the speaker knows; nothing on a replica that is silent. About a second old.
+    /// The silences that the leader knows; nothing on a replica that is silent. About a second old.
     #[must_use]
     pub fn silences(&self) -> Vec<Silence> {
         self.view(|view| view.silences.clone())

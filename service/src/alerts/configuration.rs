@@ -30,9 +30,9 @@ pub struct Configuration {
     pub silences: Vec<Silence>,
     /// When the morning is.
     pub hours: BusinessHours,
-    /// A page is over when nothing of it was seen for so long.
+    /// An incident is over when nothing of it was seen for so long.
     pub quiet: ConfigDuration,
-    /// A page that goes on is told again after so long, then after twice as long, and so on.
+    /// An incident that goes on is told again after so long, then after twice as long, and so on.
     pub growing_after: ConfigDuration,
     /// A group that was quiet for so long is forgotten: the next failure is the first of its kind.
     pub forget_after: ConfigDuration,
@@ -44,7 +44,7 @@ pub struct Configuration {
     pub give_up_after: ConfigDuration,
     /// Headers and fields of bodies whose name fits are sent as `***`, whatever a rule asks for; `*` is any text, case is ignored.
     pub redact: Vec<String>,
-    /// How often timers are looked at. A speaker that hears nothing for three times as long falls silent.
+    /// How often timers are looked at. A leader that hears nothing for three times as long falls silent.
     pub tick: ConfigDuration,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct CheckedConfiguration {
 }
 
 impl Configuration {
-    /// Whether any rule looks into bodies: only then need [`Obituary::body`](crate::ParkedReport::body) and
+    /// Whether any rule looks into bodies: only then need [`ParkedReport::body`](crate::ParkedReport::body) and
     /// [`type_name`](crate::ParkedReport::type_name) be decoded for the alerts.
     #[must_use]
     pub fn reads_bodies(&self) -> bool {

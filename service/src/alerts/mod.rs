@@ -1,13 +1,13 @@
-//! Alerts: one bug is one page, told once, by one replica, to those who want to know.
+//! Alerts: one bug is one incident, told once, by one replica, to those who want to know.
 //!
 //! ```text
-//!   Happening ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the speaker: engine ─► channels
+//!   Happening ─► Handle::tell ─► rules ─► report ─► queue of reports ─► the leader: engine ─► channels
 //!   (every replica)                                (one active consumer)       │
 //!                                                                              └─► Memory
 //! ```
 //!
 //! Every replica judges what it parked by the rules, for only there is the body, and reports it in a few words to a queue with a
-//! single active consumer. Whose turn it is there is the speaker. It keeps its state in a [`StateStore`], so that another one goes on with it.
+//! single active consumer. Whose turn it is there is the leader. It keeps its state in a [`StateStore`], so that another one goes on with it.
 
 mod alerting;
 mod business_hours;

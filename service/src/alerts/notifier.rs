@@ -1,7 +1,7 @@
-//! The speaker: the one replica that tells people.
+//! The leader: the one replica that tells people.
 //!
 //! RabbitMQ elects it. All replicas consume the queue of reports, which has a single active consumer; whoever is given a
-//! message is the speaker. Nobody tells a replica that its turn is over, so it falls silent by itself when it hears nothing for three ticks,
+//! message is the leader. Nobody tells a replica that its turn is over, so it falls silent by itself when it hears nothing for three ticks,
 //! and its clock is moved by messages alone: without them no timer fires.
 
 use std::{
@@ -31,9 +31,9 @@ use super::{
 };
 use crate::parked_depths::without_parked;
 
-/// Reports that wait for a speaker at most; then the oldest go. The speaker counts them.
+/// Reports that wait for a leader at most; then the oldest go. The leader counts them.
 const MOST_REPORTS: i64 = 100_000;
-/// A report that took down so many speakers is dropped by the broker.
+/// A report that took down so many leaders is dropped by the broker.
 const MOST_DELIVERIES: i64 = 100;
 /// Counts are kept at least so often; whatever people are told is kept before they are told.
 const SAVED: Duration = Duration::from_secs(5);
@@ -50,13 +50,13 @@ const MOST_ASKED: usize = 1_000;
 /// How long the end waits for channels that are at work.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// How the speaker is found.
+/// How the leader is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NotifierMode {
     /// There is one replica, and it speaks.
     Alone,
-    /// Replicas that use the same queue have one speaker among them.
+    /// Replicas that use the same queue have one leader among them.
     Elected {
         /// The client of the service.
         client: Client,
@@ -214,7 +214,7 @@ impl ReportReceiver {
     }
 }
 
-/// Where the speaker sits, or would.
+/// Where the leader sits, or would.
 pub(super) struct Notifier {
     settings: Settings,
     lines: BTreeMap<String, Arc<OpenChannel>>,
@@ -238,7 +238,7 @@ struct NotifierLease {
     /// When it was asked last how much is parked, and who asks now.
     asked: Option<Instant>,
     asking: Option<JoinHandle<BTreeSet<String>>>,
-    /// Those of the intake when the seat was taken.
+    /// Those of the intake when the lease was taken.
     losses: u64,
 }
 
@@ -335,7 +335,7 @@ impl Notifier {
             Some(lease) => lease,
             None => {
                 let lease = self.take_lease(losses).await?;
-                // What the last speaker could not deliver, perhaps for the second time.
+                // What the last leader could not deliver, perhaps for the second time.
                 notices = lease.engine.outbox();
                 lease
             }
@@ -392,7 +392,7 @@ impl Notifier {
         let engine = match self.memory.load().await? {
             None => Engine::new(settings, Timestamp::now()),
             Some(saved) => Engine::resume(settings.clone(), &saved).unwrap_or_else(|why| {
-                tracing::error!("{why}; it is begun anew, and open pages may be told again");
+                tracing::error!("{why}; it is begun anew, and open incidents may be sent again");
                 Engine::new(settings, Timestamp::now())
             }),
         };
@@ -422,7 +422,7 @@ impl Notifier {
         if self.lease.take().is_some() {
             tracing::info!("this replica is silent about alerts from now on");
         }
-        // Also when the seat was lost while the state was kept.
+        // Also when the lease was lost while the state was kept.
         *self.view() = NotifierView::default();
     }
 

@@ -1,4 +1,4 @@
-//! What a replica tells the speaker: small, and nothing of a body that was not asked for.
+//! What a replica tells the leader: small, and nothing of a body that was not asked for.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Report {
     pub(super) replica: String,
     /// 1, 2, 3 … of each replica: one that comes twice is known, and so is one that is missing.
     pub(super) sequence: u64,
-    /// Happenings that the replica had to drop since its last report.
+    /// Events that the replica had to drop since its last report.
     #[serde(default)]
     pub(super) lost: u64,
     pub(super) entries: Vec<ReportEntry>,
@@ -81,7 +81,7 @@ pub(super) enum OperatorRequest {
 }
 
 impl ReportEntry {
-    /// What alerts make of a happening; a retry is none of theirs, nor is what the policy drops.
+    /// What alerts make of an event; a retry is none of theirs, nor is what the policy drops.
     pub(super) fn of(service_event: &ServiceEvent, rule_set: &mut RuleSet, now: Timestamp) -> Option<Self> {
         match service_event {
             ServiceEvent::Parked(death) => {

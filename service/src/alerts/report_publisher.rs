@@ -45,7 +45,7 @@ impl ReportPublisher {
 
     /// Until nobody has anything to tell any more.
     pub(super) async fn run(mut self, mut judged: mpsc::Receiver<ReportEntry>) {
-        // The first one at once: the speaker of an empty queue does not know yet that it is the one.
+        // The first one at once: the leader of an empty queue does not know yet that it is the one.
         let mut due = Instant::now();
         loop {
             let mut entries = Vec::new();

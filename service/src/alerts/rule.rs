@@ -1,6 +1,6 @@
 //! Rules: which failures are how important, and who is told when.
 //!
-//! A rule is judged where a message was parked, because only there is its body. What the speaker hears of it is the rule's name
+//! A rule is judged where a message was parked, because only there is its body. What the leader hears of it is the rule's name
 //! and the fields that were asked for.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the parts of the alerts share: counts of what was told, and what the speaker shows.
+//! What the parts of the alerts share: counts of what was told, and what the leader shows.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use super::{ChannelCounts, Counts, GroupView, Silence};
 
-/// What the parts of a desk share.
+/// What the parts of the alerts share.
 #[derive(Debug, Default)]
 pub(super) struct SharedState {
     pub(super) told: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct SharedState {
     pub(super) channels: BTreeMap<String, Arc<Mutex<ChannelCounts>>>,
 }
 
-/// What the speaker shows. Empty on the others.
+/// What the leader shows. Empty on the others.
 #[derive(Debug, Default)]
 pub(super) struct NotifierView {
     pub(super) counts: Counts,

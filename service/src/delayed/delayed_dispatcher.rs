@@ -487,7 +487,7 @@ impl DelayedDispatcher {
     }
 }
 
-/// The courier has no work queues whose trouble would be told from a restart: what is not taken waits.
+/// The dispatcher has no work queues whose trouble would be told from a restart: what is not taken waits.
 const CALM: RetryContext = RetryContext {
     calm_for: Duration::ZERO,
     troubled_for: Duration::ZERO,

@@ -106,7 +106,7 @@ fn milliseconds(delay: Duration) -> u64 {
     u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The rung in which a message waits next: the longest that is not longer than what is left, so that it never comes late. `None` where that is
+/// The delay step in which a message waits next: the longest that is not longer than what is left, so that it never comes late. `None` where that is
 /// too short for a queue.
 pub(super) fn next_delay_step(rest: Duration) -> Option<Duration> {
     if rest < SHORTEST {
@@ -122,9 +122,9 @@ pub(super) fn next_delay_step(rest: Duration) -> Option<Duration> {
     Some(delay_step_below(rest))
 }
 
-/// The longest rung that is not longer.
+/// The longest delay step that is not longer.
 fn delay_step_below(rest: Duration) -> Duration {
-    // The rung below is at least 0.79 of the one above.
+    // The step below is at least 0.79 of the one above.
     let mut below = SHORTEST;
     let mut next = SHORTEST;
     while next <= rest {
@@ -254,7 +254,7 @@ mod tests {
             let mut steps = 0;
             while let Some(step) = next_delay_step(rest) {
                 prop_assert!(step <= rest && step >= SHORTEST);
-                prop_assert_eq!(delay_step(step), step, "it is a rung, so that it needs no expiration");
+                prop_assert_eq!(delay_step(step), step, "it is a delay step, so that it needs no expiration");
                 rest -= step;
                 steps += 1;
             }

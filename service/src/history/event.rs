@@ -89,7 +89,7 @@ const ERROR: usize = 500;
 const FIELD: usize = 255;
 
 impl Event {
-    /// What the history keeps of a happening; of a queue's trouble nothing.
+    /// What the history keeps of an event; of a queue's trouble nothing.
     pub(crate) fn of(service_event: &ServiceEvent, now: Timestamp) -> Option<Self> {
         let event = match service_event {
             ServiceEvent::Retried(retry) => Self::retried(retry),

@@ -26,7 +26,7 @@ pub(crate) const SPAN: Duration = Duration::from_secs(24 * 3_600);
 const QUEUES: usize = 1_000;
 /// Groups of one queue; the one that was quiet for longest goes.
 const GROUPS: usize = 500;
-/// Deeds of people that are remembered.
+/// Actions of people that are remembered.
 const ACTIONS: usize = 5_000;
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60;

@@ -130,7 +130,7 @@ impl History {
         registry
     }
 
-    /// Writes what the feed tells and by which policy of the shelf this service decides, and follows the stream. Never ends.
+    /// Writes what the feed tells and by which policy of the configuration this service decides, and follows the stream. Never ends.
     pub(crate) async fn run(&self, client: &Client, event_bus: &EventBus, config_watcher: &ConfigWatcher) {
         if !self.configuration.enabled {
             return std::future::pending().await;

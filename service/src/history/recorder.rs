@@ -18,7 +18,7 @@ use tracing::warn;
 use super::Event;
 use crate::ServiceEvent;
 
-/// Events that wait for the stream. Small ones: bodies and headers of a happening are gone by then.
+/// Events that wait for the stream. Small ones: bodies and headers of an event are gone by then.
 const ROOM: usize = 10_000;
 /// Events that are published at a time.
 const BATCH: usize = 200;
@@ -43,7 +43,7 @@ impl Recorder {
     }
 
     /// Never ends while the feed tells. Written is once the stream is made; what happens before is taken all the same, because a
-    /// happening has a body, and an event has none.
+    /// service event has a body, and a history event has none.
     pub(super) async fn run(
         self,
         client: &Client,

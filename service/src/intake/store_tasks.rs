@@ -1,7 +1,7 @@
 //! Keeps what waits in a store outside the broker, and brings it back when it is due.
 //!
 //! ```text
-//! Clerk ── keep ──► Keeping ──► one batch of all that has come in ──► store
+//! DeadLetterHandler ── keep ──► StoreHandle ──► one batch of all that has come in ──► store
 //! work queue ◄── confirmed ── Returning ◄── Ticker ◄── what is due ────┘
 //! ```
 

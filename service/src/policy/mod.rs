@@ -3,7 +3,7 @@
 //! ```text
 //! TOML ──► file (what may stand there) ──► book (checked, ready to ask) ──► Action
 //!                                           ▲
-//! SIGHUP, other bytes ──► shelf ────────────┘   a broken file is refused, and the old book stays
+//! SIGHUP, other bytes ──► config_watcher ────────────┘   a broken file is refused, and the old book stays
 //! ```
 
 mod config_watcher;

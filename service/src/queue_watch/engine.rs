@@ -22,7 +22,7 @@ pub const GONE: &str = "work_queue_gone";
 /// A consumer holds messages and acknowledges none.
 pub const UNACKNOWLEDGED: &str = "unacknowledged";
 
-/// A trouble that lasts is told again, so that a speaker that lost its memory knows, and one that hears nothing can give it up.
+/// A trouble that lasts is told again, so that a leader that lost its memory knows, and one that hears nothing can give it up.
 const AGAIN: Duration = Duration::from_secs(3_600);
 /// How many looks may fail before what was seen before them no longer counts.
 const GAPS: u32 = 3;

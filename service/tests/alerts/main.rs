@@ -30,7 +30,7 @@ fn configuration(text: &str) -> Configuration {
     toml::from_str(&whole).expect("a configuration")
 }
 
-/// A desk that speaks alone, with its state in that folder.
+/// Alerting without other replicas, with its state in that folder.
 async fn alone(text: &str, folder: &Path) -> Handle {
     let memory = Arc::new(FileStateStore::new(folder.join("state")));
     Alerting::start(&configuration(text), memory, NotifierMode::Alone)

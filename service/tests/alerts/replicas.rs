@@ -74,7 +74,7 @@ async fn one_speaks(replicas: &[&Replica]) -> usize {
             .collect();
         match speakers[..] {
             [mode] => Ok(mode),
-            _ => Err(format!("{speakers:?}")),
+            _ => Err(format!("{leaders:?}")),
         }
     })
     .await
@@ -124,7 +124,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies()
         })
         .await;
         assert_eq!(kinds(&server.notices(1).await), ["opened"]);
-        // What the other one saw is told by the speaker.
+        // What the other one saw is told by the leader.
         other.alerting.tell(parked("f2"));
         let second = server.notices(2).await.remove(1);
         let groups = two_groups(&mode).await;

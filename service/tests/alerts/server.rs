@@ -105,7 +105,7 @@ impl Server {
         kinds.collect()
     }
 
-    /// Waits until a webhook was sent so many notices, each counted once: a speaker that takes over tells again what it does not know
+    /// Waits until a webhook was sent so many notices, each counted once: a leader that takes over tells again what it does not know
     /// to have arrived.
     pub(crate) async fn notices(&self, count: usize) -> Vec<Value> {
         eventually(DEADLINE, "the notices are here", || async {

@@ -167,7 +167,7 @@ async fn channel(url: &str) -> lapin::Result<(Connection, lapin::Channel)> {
     Ok((connection, channel))
 }
 
-/// Takes the messages of a queue. It acknowledges each one when it is in the books: an answer that a dying node owes would take
+/// Takes the messages of a queue. It acknowledges each one when it is in the ledger: an answer that a dying node owes would take
 /// a message with it otherwise.
 async fn take_all(
     connection: &Connection,

@@ -1,4 +1,4 @@
-//! Books about every message of a fleet on a cluster, while somebody kills replicas, nodes and Redis.
+//! A ledger of every message of a fleet on a cluster, while somebody kills replicas, nodes and Redis.
 //!
 //! `make test` keeps them over some hundred messages; `make serve-ledger` over 100 000 (`RETRYRMQ_LEDGER_COUNT`).
 #![allow(missing_docs)]

@@ -1,4 +1,4 @@
-//! Books about every message: where it is in the end.
+//! A ledger of every message: where it is in the end.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -94,7 +94,7 @@ async fn of_two_replicas_one_tells_and_the_other_goes_on_when_it_is_killed() {
         replicas.remove(is_leader).kill().await;
         leader(&replicas).await;
         amqp.publish_with("bills", gold, id("b")).await;
-        // Killed before it knew that the page was taken, a speaker's notice is sent again by the next: of the same page.
+        // Killed before it knew that the page was taken, a leader's notice is sent again by the next: of the same page.
         let opened = || {
             let mut pages = BTreeMap::new();
             for request in server.requests() {

@@ -378,7 +378,7 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
             delayed("b", AMQPValue::LongInt(3_600_000)),
         )
         .await;
-        eventually(DEADLINE, "it waits in the rung of an hour", || async {
+        eventually(DEADLINE, "it waits in the queue of an hour", || async {
             let waiting_queues = client.waiting(DELAYED).queues([]).await.unwrap();
             let waiting: Vec<_> = waiting_queues.iter().filter(|queue| queue.messages > 0).collect();
             match waiting[..] {

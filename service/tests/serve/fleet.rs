@@ -1,4 +1,4 @@
-//! Whole fleets: several queues of both types, consumers that reject at random, and books about every message.
+//! Whole fleets: several queues of both types, consumers that reject at random, and a ledger of every message.
 
 use std::sync::{Arc, Mutex};
 

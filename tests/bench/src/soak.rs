@@ -1,5 +1,5 @@
 //! Load for minutes on a consumer in any language: failing handlers, cut connections, and SIGINT now and then. Its memory must
-//! stay flat and the books must balance.
+//! stay flat and the ledger must balance.
 //!
 //! Two consumers of the same command share the queue. The first lives through everything, so that its memory means something;
 //! the second is interrupted every half minute, has to drain, and is started again.

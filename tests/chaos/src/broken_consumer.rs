@@ -1,5 +1,5 @@
 //! A consumer as many are written, with plain lapin: it acknowledges a failed message, and then publishes a copy that nobody
-//! confirms. The books must find what it loses.
+//! confirms. The ledger must find what it loses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One side of a life: its queue, its consumers, its publisher, and its books.
+//! One side of a life: its queue, its consumers, its publisher, and its ledger.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

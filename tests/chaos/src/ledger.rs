@@ -10,7 +10,7 @@ use crate::faults::FaultCounts;
 use crate::handler_script::HandlerScript;
 use crate::worker;
 
-/// The books of one side. Clones write into the same.
+/// The ledger of one side. Clones write into the same.
 #[derive(Clone, Debug)]
 pub struct SideLedger {
     ledger: Ledger,
@@ -214,7 +214,7 @@ impl SideLedger {
         kind.map_or_else(|| number.to_owned(), |kind| format!("{number} ({kind})"))
     }
 
-    /// Closes the books. Where all harm was `gentle`, nothing may have been handled twice.
+    /// Closes the ledger. Where all harm was `gentle`, nothing may have been handled twice.
     pub fn judge(&self, gentle: bool) -> Verdict {
         let report = self.ledger.report();
         let lost: Vec<_> = report.lost.iter().map(|lost| self.named(lost)).collect();
@@ -256,7 +256,7 @@ impl SideLedger {
         }
     }
 
-    /// Closes the books of a life that could not be played to its end: what is missing may be anywhere.
+    /// Closes the ledger of a life that could not be played to its end: what is missing may be anywhere.
     pub fn break_off(&self, why: &str) -> Verdict {
         self.problem(format!("broken off: {why}"));
         let mut report = self.ledger.report();

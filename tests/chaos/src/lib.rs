@@ -1,9 +1,9 @@
 //! Lives of real consumers on real brokers and clusters, all harm from one seed: consumers, nodes and networks that are killed,
 //! stopped and cut, handlers that fail, hang and take their process along. When the harm is over everything must come to its end, and
-//! the books show whether anything was lost.
+//! the ledger shows whether anything was lost.
 //!
 //! ```text
-//!  publisher ─► wire ─► node, or cluster ◄─ wire ◄─ consumer, a process ─► lines ─► books
+//!  publisher ─► wire ─► node, or cluster ◄─ wire ◄─ consumer, a process ─► lines ─► ledger
 //!                 ▲           ▲               ▲        ▲
 //!                 └───────────┴── timetable ──┴────────┘
 //!                                  seed

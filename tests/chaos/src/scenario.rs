@@ -1,4 +1,4 @@
-//! A life from its first message to the closing of its books.
+//! A life from its first message to the closing of its ledger.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};

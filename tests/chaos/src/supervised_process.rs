@@ -114,7 +114,7 @@ impl SupervisedProcess {
     /// When the consumer could not be started.
     pub async fn leave(self) -> ProxiedNetwork {
         let _ = self.orders.send(ProcessCommand::End);
-        self.task.await.expect("the seat was kept");
+        self.task.await.expect("the process was supervised");
         self.proxy
     }
 }

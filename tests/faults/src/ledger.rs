@@ -1,4 +1,4 @@
-//! The books of a load: what was published against what was handled, what is parked and what is still in a queue.
+//! The ledger of a load: what was published against what was handled, what is parked and what is still in a queue.
 
 use crate::{DEADLINE, load};
 use retryrmq_harness::{Amqp, Broker, Ledger, Report, eventually};
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 /// How long a message may be on its way between two queues.
 const MOVING: Duration = Duration::from_secs(120);
 
-/// The books of one queue's load. Clones write into the same.
+/// The ledger of one queue's load. Clones write into the same.
 #[derive(Clone, Debug)]
 pub struct LoadLedger {
     ledger: Ledger,
@@ -20,7 +20,7 @@ pub struct LoadLedger {
 }
 
 impl LoadLedger {
-    /// Empty books for the messages of a queue.
+    /// An empty ledger for the messages of a queue.
     pub fn new(queue: &str) -> Self {
         LoadLedger {
             ledger: Ledger::new(),

@@ -1,4 +1,4 @@
-//! What the fault tests share: a load whose handlers fail by rule, the books that show whether anything was lost, and a
+//! What the fault tests share: a load whose handlers fail by rule, the ledger that show whether anything was lost, and a
 //! consumer in a process of its own.
 //!
 //! `RETRYRMQ_FAULT_SECONDS` lets the tests that do harm at random go on for that long; `RETRYRMQ_FAULT_SEED` repeats

@@ -1,11 +1,11 @@
-//! The books of a test in which things are killed: what was published must have been handled, be parked, or still be
+//! The ledger of a test in which things are killed: what was published must have been handled, be parked, or still be
 //! in a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts messages by id. Clones write into the same books.
+/// Counts messages by id. Clones write into the same ledger.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger(Arc<Mutex<LedgerEntries>>);
 
@@ -37,7 +37,7 @@ pub struct Report {
 }
 
 impl Ledger {
-    /// Empty books.
+    /// An empty ledger.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! The books: which messages were published, and what has become of each.
+//! The ledger: which messages were published, and what has become of each.
 
 use crate::observations::Observations;
 use crate::handler_script::HandlerScript;

@@ -1,7 +1,7 @@
 //! Settings of the broker as a dimension of the tests: the scenarios that could lose messages, with one strange setting at a time.
 //!
 //! ```text
-//!  Setting ──► Place ──────────► scenarios ──────► Books
+//!  Setting ──► Environment ────► scenarios ──────► Ledger
 //!  what it     a node or a       fail, restart,    what was published, against
 //!  changes     virtual host      delete, replay    what is left of it
 //! ```

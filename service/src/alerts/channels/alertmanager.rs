@@ -123,7 +123,7 @@ fn payload(notice: &Notice) -> Value {
         NoticeKind::Opened | NoticeKind::Raised | NoticeKind::Updated => later,
     };
     let mut alerts = vec![alert(notice.severity, ends)];
-    // Its severity is a label: the less important one ends, with each further notice, for not every channel is told that a page was raised.
+    // Its severity is a label: the less important one ends, with each further notice, for not every channel is told that an incident was raised.
     if notice.raised {
         alerts.push(alert(Severity::Morning, notice.at));
     }

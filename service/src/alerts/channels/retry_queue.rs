@@ -1,7 +1,7 @@
 //! What waits for one channel, and when which notice is tried. No clock, no I/O.
 //!
-//! Notices of a page go out in their order. One that is refused waits by itself, because the refusal may be about its text, and those of
-//! other pages pass it. The channel itself rests when a second one is refused before any is taken, or when the other side asks for time.
+//! Notices of an incident go out in their order. One that is refused waits by itself, because the refusal may be about its text, and those of
+//! other incidents pass it. The channel itself rests when a second one is refused before any is taken, or when the other side asks for time.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// A notice of each of these pages, numbered from 0.
+    /// A notice of each of these incidents, numbered from 0.
     fn retry_queue(incidents: &[&str], now: Instant) -> RetryQueue {
         let mut retry_queue = RetryQueue::new(PAUSE);
         for (number, incident) in (0..).zip(incidents) {

@@ -92,7 +92,7 @@ fn payload(notice: &Notice) -> Value {
         blocks.push(json!({"type": "section", "fields": fields}));
     }
     let context = format!(
-        "{} · {} · rule {} · page {}",
+        "{} · {} · rule {} · incident {}",
         notice.service, notice.severity, notice.rule, notice.incident
     );
     let context = bounded("", &context, "", FIELD);

@@ -210,7 +210,7 @@ impl SmtpClient {
                 ascii(&notice.incident),
                 notice.number
             )))
-            // All mails of a page are one thread, whose first message is never sent.
+            // All mails of an incident are one thread, whose first message is never sent.
             .references(thread.clone())
             .in_reply_to(thread);
         for to in &self.to {

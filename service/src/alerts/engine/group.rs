@@ -84,7 +84,7 @@ pub(super) struct Group {
     pub(super) rate: MinuteRate,
     pub(super) example: ParkedExample,
     pub(super) incident: Option<Incident>,
-    /// When its last page was over.
+    /// When its last incident was over.
     pub(super) over: Option<Timestamp>,
 }
 
@@ -125,7 +125,7 @@ impl Group {
         }
     }
 
-    /// A notice of its open page. Number, service and channels are the engine's.
+    /// A notice of its open incident. Number, service and channels are the engine's.
     pub(super) fn notice(
         &self,
         incident: &Incident,

@@ -1,4 +1,4 @@
-//! When a page begins, is told, grows and is over.
+//! When an incident begins, is told, grows and is over.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::alerts::{Severity, rule::Trigger};
 
 impl Engine {
-    /// After another failure: is there anything to say? `was_quiet`: nothing had failed for so long that only parked messages kept its page
+    /// After another failure: is there anything to say? `was_quiet`: nothing had failed for so long that only parked messages kept its incident
     /// open.
     pub(super) fn consider(
         &mut self,
@@ -125,7 +125,7 @@ impl Engine {
         group.incident = Some(incident);
     }
 
-    /// Tells people of a page, if it is time.
+    /// Tells people of an incident, if it is time.
     pub(super) fn tell(
         &mut self,
         group: &Group,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             first · rate · growing · again             due (at once, or at office hours)
-//!   no page ─────────────────────────────► page, held ─────────────────────────────────► page, told ──► updates
+//!   no incident ─────────────────────────────► incident, held ─────────────────────────────────► incident, told ──► updates
 //!      ▲                                        │ told and over at once                      │
 //!      └────────────────────────────────────────┴───────────── quiet, or over ◄──────────────┘
 //! ```
@@ -118,7 +118,7 @@ impl Engine {
         bytes
     }
 
-    /// Something was decided since the last [`save`](Self::save) that must not be lost: a page, a silence, a notice to be sent.
+    /// Something was decided since the last [`save`](Self::save) that must not be lost: an incident, a silence, a notice to be sent.
     pub(super) fn has_decided(&self) -> bool {
         self.decided
     }
@@ -450,7 +450,7 @@ impl Engine {
         (id, group)
     }
 
-    /// Whether another group may be made. One without a page goes for it, the one that was quiet for longest.
+    /// Whether another group may be made. One without an incident goes for it, the one that was quiet for longest.
     fn make_room(&mut self) -> bool {
         let groups = &mut self.state.groups;
         // That of all others has a place of its own.
@@ -518,7 +518,7 @@ impl Engine {
         counts.outbox = self.state.outbox.len() as u64;
     }
 
-    /// The groups as people see them, those with a page first.
+    /// The groups as people see them, those with an incident first.
     pub(super) fn groups(&self, now: Timestamp) -> Vec<GroupView> {
         let groups = self.state.groups.iter();
         let mut views: Vec<GroupView> = groups

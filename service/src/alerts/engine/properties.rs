@@ -98,7 +98,7 @@ proptest! {
     fn a_group_has_one_open_page_and_each_page_is_over_or_still_open(steps in steps()) {
         let mut now = monday();
         let mut engine = Engine::new(settings(), now);
-        // The page that people know of, by group.
+        // The incident that people know of, by group.
         let mut open: BTreeMap<String, String> = BTreeMap::new();
         let mut numbers = 0;
         for (number, step) in steps.iter().enumerate() {

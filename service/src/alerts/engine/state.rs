@@ -54,7 +54,7 @@ pub(super) struct Totals {
     pub(super) evicted: u64,
     /// Failures of groups that there was no room for.
     pub(super) ungrouped: u64,
-    /// Happenings that never reached the speaker.
+    /// Events that never reached the leader.
     pub(super) lost: u64,
     pub(super) repeated: u64,
     /// Notices that no longer fitted into the outbox.

@@ -435,7 +435,7 @@ fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
     }
     assert!(story.engine.state.outbox.is_empty());
     assert_eq!(story.engine.state.totals.unsent, 500);
-    assert_eq!(story.engine.state.groups.len(), 500, "all have open pages");
+    assert_eq!(story.engine.state.groups.len(), 500, "all have open incidents");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where the speaker's state is kept, so that timers and open pages outlive it.
+//! Where the leader's state is kept, so that timers and open incidents outlive it.
 
 mod broker;
 mod file;

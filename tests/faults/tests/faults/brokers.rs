@@ -31,7 +31,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
             node.connect().await.declare(&name(kind), kind).await;
             node.connect()
                 .await
-                .declare(&format!("rung.{}", name(kind)), kind)
+                .declare(&format!("waiting queue.{}", name(kind)), kind)
                 .await;
             node.connect()
                 .await

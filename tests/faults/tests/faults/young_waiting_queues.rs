@@ -11,13 +11,13 @@ use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_brokers};
 use std::time::{Duration, Instant};
 
-/// A rung made a moment ago is not a safe place yet: the original is still there when the broker comes back without it.
+/// A waiting queue made a moment ago is not a safe place yet: the original is still there when the broker comes back without it.
 pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
     const MESSAGES: usize = 10;
     let client = Client::connect(node.url()).await.unwrap();
     let mut running = Vec::new();
     for kind in QueueType::ALL {
-        let queue = format!("rung.{kind}");
+        let queue = format!("waiting queue.{kind}");
         node.connect().await.declare(&queue, kind).await;
         let recorder = Recorder::new();
         let taped = recorder.clone();
@@ -61,11 +61,11 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
     node.start().await;
     let amqp = node.connect().await;
     for (kind, queue, recorder, consumer) in running {
-        let what = format!("{}, {kind}, killed after a rung was made", **node);
+        let what = format!("{}, {kind}, killed after a waiting queue was made", **node);
         // The young queue may have come back without a leader, and then takes no copy, for as long as it exists.
         eventually(
             DEADLINE,
-            "all are handled, or kept because their rung is dead",
+            "all are handled, or kept because their waiting queue is dead",
             || async {
                 let (handled, failed) = (recorder.handled_count(), recorder.count("publish_failed"));
                 (handled == MESSAGES || failed > 0)

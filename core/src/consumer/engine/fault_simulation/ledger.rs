@@ -1,4 +1,4 @@
-//! The books of a run: what was published, what the handlers of each message do, and what happened to it.
+//! The ledger of a run: what was published, what the handlers of each message do, and what happened to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -344,7 +344,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Compares the books with what the broker has. `quiet`: no fault takes messages away from consumers. `replayed`: an operator may have
+    /// Compares the ledger with what the broker has. `quiet`: no fault takes messages away from consumers. `replayed`: an operator may have
     /// replayed ended messages.
     pub(super) fn balance(
         &self,

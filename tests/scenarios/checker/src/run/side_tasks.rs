@@ -70,7 +70,7 @@ impl Run<'_> {
                 let status =
                     status.map_or_else(|| "it did not end".into(), |status| status.to_string());
                 self.seen.problems.push(format!(
-                    "an errand of the driver failed: {status}\n      {}",
+                    "a subcommand of the driver failed: {status}\n      {}",
                     driver.last_words()
                 ));
             }

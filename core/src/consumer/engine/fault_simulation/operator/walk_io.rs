@@ -18,7 +18,7 @@ use super::super::replica::Side;
 #[derive(Debug)]
 pub(super) struct Interrupted;
 
-/// What the books must record.
+/// What the ledger must record.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LedgerNote {
     /// The operator drops a message for good.
