@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             first · rate · growing · again             due (at once, or at office hours)
-//!   no incident ─────────────────────────────► incident, held ─────────────────────────────────► incident, told ──► updates
+//!   no incident ─────────────────────────► incident, held ─────────────────────────────► incident, told ──► updates
 //!      ▲                                        │ told and over at once                      │
 //!      └────────────────────────────────────────┴───────────── quiet, or over ◄──────────────┘
 //! ```
