@@ -85,7 +85,7 @@ async fn nobody_listening_keeps_nothing_that_is_to_be_forgotten() {
 }
 
 #[tokio::test]
-async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_deed() {
+async fn a_rehearsal_that_nobody_listens_to_is_not_told_as_the_action() {
     on_brokers(|broker| async move {
         let fixture = many_parked(&broker).await;
         for (action, done) in [

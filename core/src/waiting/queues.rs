@@ -229,7 +229,7 @@ mod tests {
     use crate::SECOND;
 
     #[test]
-    fn the_ladder_and_every_policy_are_asked_for() {
+    fn the_delay_steps_and_every_policy_are_asked_for() {
         let all = delays(["list(7s, 1m)".parse().unwrap()]);
         for wanted in [
             SECOND,

@@ -142,7 +142,7 @@ async fn without_declaring_a_delay_that_nothing_is_long_enough_for_is_cut() {
 
 /// Somebody made the queue of a delay step with other arguments: it is never usable, and costs the others nothing.
 #[tokio::test]
-async fn a_rung_that_is_refused_gives_way_to_another() {
+async fn a_waiting_queue_that_is_refused_gives_way_to_another() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);

@@ -100,7 +100,7 @@ fn kinds(notices: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_speaker_dies() {
+async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() {
     on_brokers(|broker| async move {
         let vhost = broker.vhost().await;
         // The first page is taken; the second waits for a server that asks for an hour.

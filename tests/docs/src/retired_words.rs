@@ -218,22 +218,22 @@ fn skipped(rest: &str, language: Language) -> usize {
         Language::Python if rest.starts_with('#') => to_the_end_of_the_line(),
         Language::Python if rest.starts_with("\"\"\"") => through(3, "\"\"\""),
         Language::Python if rest.starts_with("'''") => through(3, "'''"),
-        Language::Python | Language::Braces if rest.starts_with('\'') => quoted(rest, '\''),
+        Language::Python | Language::Braces if rest.starts_with('\'') => quoted(rest, '\'', false),
         Language::Braces if rest.starts_with('`') => through(1, "`"),
-        _ if rest.starts_with('"') => quoted(rest, '"'),
+        _ if rest.starts_with('"') => quoted(rest, '"', language == Language::Rust),
         _ => 0,
     }
 }
 
-/// The length of a text with its quotes. A quote that is not closed in its line is taken for something else.
-fn quoted(rest: &str, quote: char) -> usize {
+/// The length of a text with its quotes. A quote that is not closed where it has to be is taken for something else.
+fn quoted(rest: &str, quote: char, may_span_lines: bool) -> usize {
     let mut is_escaped = false;
     for (at, letter) in rest.char_indices().skip(1) {
         match letter {
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = true,
             _ if letter == quote => return at + 1,
-            '\n' if quote == '\'' => return 0,
+            '\n' if !may_span_lines => return 0,
             _ => {}
         }
     }

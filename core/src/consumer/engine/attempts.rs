@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Carries out a consequence.
+    /// Carries out the next action.
     pub(super) fn follow(
         &mut self,
         token: Token,

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_seconds_or_dates_and_have_a_limit() {
+    fn retry_after_is_seconds_or_a_date_and_has_a_limit() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (text, seconds) in [
             ("30", Some(30)),

@@ -3,7 +3,7 @@
 
 use crate::alarms::{alarm, ended_in_an_alarm};
 use crate::fullness::full_work_queue;
-use crate::young_waiting_queues::killed_after_a_rung_was_made;
+use crate::young_waiting_queues::killed_after_a_waiting_queue_was_made;
 use crate::fixture::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
 use retryrmq::Client;
 use retryrmq_faults::ledger::LoadLedger;
@@ -39,7 +39,7 @@ async fn nothing_is_lost_when_the_broker_is_killed_or_raises_an_alarm() {
                 .await;
         }
         killed_under_load(&node).await;
-        killed_after_a_rung_was_made(&node).await;
+        killed_after_a_waiting_queue_was_made(&node).await;
         alarm(&node).await;
         ended_in_an_alarm(&node).await;
         full_work_queue(&node).await;

@@ -12,7 +12,7 @@ use retryrmq_harness::{Amqp, Ledger, Node, QueueType, eventually, on_brokers};
 use std::time::{Duration, Instant};
 
 /// A waiting queue made a moment ago is not a safe place yet: the original is still there when the broker comes back without it.
-pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
+pub(crate) async fn killed_after_a_waiting_queue_was_made(node: &Node) {
     const MESSAGES: usize = 10;
     let client = Client::connect(node.url()).await.unwrap();
     let mut running = Vec::new();
@@ -98,7 +98,7 @@ pub(crate) async fn killed_after_a_rung_was_made(node: &Node) {
     client.close().await;
 }
 
-/// As [`killed_after_a_rung_was_made`], but others made the queues: nobody tells how old a queue is that is found.
+/// As [`killed_after_a_waiting_queue_was_made`], but others made the queues: nobody tells how old a queue is that is found.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_goes_to_a_queue_that_another_has_just_made_is_not_lost_with_its_broker() {
     on_brokers(|broker| async move {
