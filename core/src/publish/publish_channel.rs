@@ -261,7 +261,7 @@ impl LaneState {
             }
         }
         if !doubtful.is_empty() {
-            debug!(tasks = doubtful.len(), "a wave was broken off");
+            debug!(tasks = doubtful.len(), "a batch of publishes was cancelled");
         }
         doubtful
     }

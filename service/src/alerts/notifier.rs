@@ -403,7 +403,7 @@ impl Notifier {
             let worker = ChannelWorker::start(name.clone(), line, self.time_limit, counts, sender.clone());
             (name.clone(), worker)
         });
-        tracing::info!("this replica tells people of alerts from now on");
+        tracing::info!("this replica is the leader, and sends the notices of the alerts from now on");
         Ok(NotifierLease {
             workers: workers.collect(),
             done,
@@ -420,7 +420,7 @@ impl Notifier {
     /// Falls silent.
     fn release_lease(&mut self) {
         if self.lease.take().is_some() {
-            tracing::info!("this replica is silent about alerts from now on");
+            tracing::info!("this replica is no longer the leader, and sends no notices of the alerts");
         }
         // Also when the lease was lost while the state was kept.
         *self.view() = NotifierView::default();

@@ -232,7 +232,7 @@ impl RuleSet {
                                  once; retryrmq_serve_alerts_unevaluated_total counts all. Nested loops over lists are slow"
                             );
                         }
-                        tracing::debug!(rule = rule.name, why, "the condition cannot be judged");
+                        tracing::debug!(rule = rule.name, why, "the condition cannot be evaluated");
                         return None;
                     }
                 }
