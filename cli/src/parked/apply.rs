@@ -163,7 +163,7 @@ pub(super) struct Apply<'a> {
     first: Option<CanaryMessages>,
     /// The messages were chosen one by one: one that cannot go ends it.
     pub(super) named: bool,
-    wave: Vec<(usize, Record, Resend)>,
+    batch: Vec<(usize, Record, Resend)>,
     rows: Vec<Vec<TableCell>>,
     /// How many could not go since somebody asked, and why the first of all could not.
     refused: u64,
@@ -212,7 +212,7 @@ impl<'a> Apply<'a> {
             is_keep_said: args.is_keep_said,
             first,
             named: true,
-            wave: Vec::new(),
+            batch: Vec::new(),
             rows: Vec::new(),
             refused: 0,
             cli_error: None,
@@ -261,7 +261,7 @@ impl<'a> Apply<'a> {
             match edited.await? {
                 Some((content, saved)) => {
                     resend = resend.content(content.properties, content.body);
-                    self.wave.push((place, record, resend));
+                    self.batch.push((place, record, resend));
                     let done = self.flush(ordered).await;
                     return done.map(|()| Progress::On).map_err(|cli_error| saved.keep(cli_error));
                 }
@@ -271,12 +271,12 @@ impl<'a> Apply<'a> {
                 }
             }
         }
-        self.wave.push((place, record, resend));
+        self.batch.push((place, record, resend));
         let most = match &self.first {
             Some(first) => first.count,
-            None => self.rate_limiter.wave(),
+            None => self.rate_limiter.batch(),
         };
-        if self.wave.len() < most {
+        if self.batch.len() < most {
             return Ok(Progress::On);
         }
         let Some(first) = self.first.take() else {
@@ -287,10 +287,10 @@ impl<'a> Apply<'a> {
 
     /// Does what was taken and is not done yet.
     pub(super) async fn flush(&mut self, ordered: &mut SortedWalk) -> Result<(), CliError> {
-        let mut wave = std::mem::take(&mut self.wave);
-        while !wave.is_empty() && !ordered.is_stopped() {
-            let rest = wave.split_off(wave.len().min(self.rate_limiter.wave()));
-            let now = std::mem::replace(&mut wave, rest);
+        let mut batch = std::mem::take(&mut self.batch);
+        while !batch.is_empty() && !ordered.is_stopped() {
+            let rest = batch.split_off(batch.len().min(self.rate_limiter.batch()));
+            let now = std::mem::replace(&mut batch, rest);
             tokio::select! {
                 () = self.rate_limiter.wait(now.len()) => {}
                 () = ordered.stopped() => break,
@@ -457,14 +457,14 @@ impl<'a> Apply<'a> {
     async fn settle(
         &mut self,
         ordered: &mut SortedWalk,
-        wave: Vec<(usize, Record, Resend)>,
+        batch: Vec<(usize, Record, Resend)>,
     ) -> Result<(), CliError> {
         let answers = match (self.action, &self.kept_in) {
             (Action::Replay(_), _) => {
-                let resends: Vec<_> = wave.iter().map(|(_, _, resend)| resend.clone()).collect();
+                let resends: Vec<_> = batch.iter().map(|(_, _, resend)| resend.clone()).collect();
                 ordered.send(&resends).await
             }
-            (_, None) => Some(wave.iter().map(|_| Ok(())).collect()),
+            (_, None) => Some(batch.iter().map(|_| Ok(())).collect()),
             (_, Some(queue)) => {
                 if let Some(keep) = self.made_with.take() {
                     let made = self.parked.make_dropped(keep).await;
@@ -476,7 +476,7 @@ impl<'a> Apply<'a> {
                         );
                     }
                 }
-                let records: Vec<_> = wave.iter().map(|(_, record, _)| record.clone()).collect();
+                let records: Vec<_> = batch.iter().map(|(_, record, _)| record.clone()).collect();
                 ordered.copy_to(&records, queue).await
             }
         };
@@ -484,9 +484,9 @@ impl<'a> Apply<'a> {
             return Ok(()); // cut short: what became of it is not known
         };
         let sent = answers.iter().filter(|answer| answer.is_ok()).count() as u64;
-        self.write_down(&wave, &answers, sent).await?;
+        self.write_down(&batch, &answers, sent).await?;
         let (mut cli_error, mut gone) = (None, 0);
-        for ((place, record, resend), answer) in wave.into_iter().zip(answers) {
+        for ((place, record, resend), answer) in batch.into_iter().zip(answers) {
             let Err(error) = answer else {
                 match ordered.drop(&record).await {
                     Ok(true) => {}
@@ -509,7 +509,7 @@ impl<'a> Apply<'a> {
 
     async fn write_down(
         &mut self,
-        wave: &[(usize, Record, Resend)],
+        batch: &[(usize, Record, Resend)],
         answers: &[retryrmq::Result<()>],
         sent: u64,
     ) -> Result<(), CliError> {
@@ -517,7 +517,7 @@ impl<'a> Apply<'a> {
             return Ok(());
         };
         let is_replay = matches!(self.action, Action::Replay(_));
-        let lines: Vec<_> = wave
+        let lines: Vec<_> = batch
             .iter()
             .zip(answers)
             .filter(|(_, answer)| answer.is_ok())
@@ -572,7 +572,7 @@ impl<'a> Apply<'a> {
     /// The first ones go; the others only if those live.
     async fn canary(&mut self, ordered: &mut SortedWalk, first: &CanaryMessages) -> Result<Progress, CliError> {
         let mut targets: Vec<String> = self
-            .wave
+            .batch
             .iter()
             .map(|(_, _, resend)| resend.target().to_owned())
             .collect();

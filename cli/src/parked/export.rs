@@ -114,7 +114,7 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         audit,
         notes,
         options: &options,
-        wave: Vec::new(),
+        batch: Vec::new(),
         bytes: 0,
         written: 0,
         exported: 0,
@@ -160,7 +160,7 @@ struct Export<'a> {
     /// What is on hold, where messages are taken out that are not named.
     notes: Notes,
     options: &'a Options,
-    wave: Vec<Record>,
+    batch: Vec<Record>,
     bytes: usize,
     /// How many were written to the file, and may not be on the disk.
     written: u64,
@@ -205,9 +205,9 @@ impl Export<'_> {
             }
             self.bytes += record.message().body().len();
             if self.options.remove {
-                self.wave.push(record);
+                self.batch.push(record);
             }
-            if self.wave.len() >= WAVE || self.bytes >= BYTES {
+            if self.batch.len() >= WAVE || self.bytes >= BYTES {
                 self.flush(walk).await?;
             }
         }
@@ -219,17 +219,17 @@ impl Export<'_> {
         self.bytes = 0;
         self.sink.sync()?;
         self.exported += std::mem::take(&mut self.written);
-        let wave = std::mem::take(&mut self.wave);
+        let batch = std::mem::take(&mut self.batch);
         if let Some(audit) = &mut self.audit {
             let to = self.options.file.as_deref().map(Path::to_string_lossy);
-            let lines: Vec<_> = wave
+            let lines: Vec<_> = batch
                 .iter()
                 .map(|record| audit.of("exported and removed", record, to.as_deref()))
                 .collect();
             let done = "what it does not name was not removed";
             audit.append(&lines, done).await?;
         }
-        for record in &wave {
+        for record in &batch {
             if walk.drop(record).await? {
                 self.removed += 1;
             }

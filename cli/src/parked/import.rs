@@ -271,39 +271,39 @@ impl Import<'_> {
         shutdown: &Shutdown,
         progress: &indicatif::ProgressBar,
     ) -> Result<(), CliError> {
-        let (mut wave, mut bytes) = (Vec::new(), 0);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
             let next = source.next()?;
             let is_end = next.is_none();
-            let other = match (&next, wave.first()) {
+            let other = match (&next, batch.first()) {
                 (Some((_, line)), Some((_, first))) => {
                     home_of(self.options, line) != home_of(self.options, first)
                 }
                 _ => false,
             };
-            if is_end || other || wave.len() >= WAVE || bytes >= WAVE_BYTES {
+            if is_end || other || batch.len() >= WAVE || bytes >= WAVE_BYTES {
                 bytes = 0;
-                self.publish(std::mem::take(&mut wave), shutdown).await?;
+                self.publish(std::mem::take(&mut batch), shutdown).await?;
                 progress.set_position(self.imported);
                 if is_end || shutdown.is_set() {
                     return Ok(());
                 }
             }
             bytes += next.as_ref().map_or(0, |(_, line)| line.body.len());
-            wave.extend(next);
+            batch.extend(next);
         }
     }
 
-    async fn publish(&mut self, wave: Vec<(u64, ExportLine)>, shutdown: &Shutdown) -> Result<(), CliError> {
-        let Some((_, first)) = wave.first() else {
+    async fn publish(&mut self, batch: Vec<(u64, ExportLine)>, shutdown: &Shutdown) -> Result<(), CliError> {
+        let Some((_, first)) = batch.first() else {
             return Ok(());
         };
         let home = home_of(self.options, first);
-        let lines: Vec<_> = wave
+        let lines: Vec<_> = batch
             .iter()
             .map(|(number, line)| (*number, line.mark.clone(), id_of(line)))
             .collect();
-        let messages = wave
+        let messages = batch
             .into_iter()
             .map(|(_, line)| {
                 let properties = line.properties.with_headers(line.headers);

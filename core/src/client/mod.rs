@@ -408,7 +408,7 @@ impl Client {
         // A waiting queue routes to the work queue by name. If that does not exist, the message would be lost when its time is over.
         waits.ensure(&queue).await?;
         waits.ensure(&routing_key).await?;
-        waits.look_for_marker(&routing_key);
+        waits.find_marker(&routing_key);
         let connection = self.0.publisher.connection().await?;
         let sent = Instant::now();
         let published = self

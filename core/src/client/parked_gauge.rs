@@ -18,7 +18,7 @@ use tracing::debug;
 use crate::{
     ErrorKind, Result,
     connection::{
-        Addresses, ReadyCounter, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, look,
+        Addresses, ReadyCounter, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, passive_declare,
     },
     telemetry::ParkedDepth,
     topology::{name, parking_queue},
@@ -143,7 +143,7 @@ impl ParkedGauge {
                     None => connection.channel().await?,
                 }
             };
-            match look(open.lapin(), name(&parking_queue(&queue))?).await {
+            match passive_declare(open.lapin(), name(&parking_queue(&queue))?).await {
                 Ok(parked) => {
                     let parked = match self.known(&queue) {
                         // Whatever prevents this count, such as a limit on connections, says nothing about the other queues.

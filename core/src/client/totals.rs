@@ -2,7 +2,7 @@
 
 use crate::{
     Client, ErrorKind, Result,
-    connection::{ReadyCounter, Connection, QueueCount, OpenChannel, look},
+    connection::{ReadyCounter, Connection, QueueCount, OpenChannel, passive_declare},
     topology::name,
 };
 
@@ -55,7 +55,7 @@ impl Client {
                     channel => channel?,
                 },
             };
-            match look(channel.lapin(), wire).await {
+            match passive_declare(channel.lapin(), wire).await {
                 Ok(found) => totals.push(Ok(Some(QueueTotals {
                     ready: found.message_count(),
                     consumers: found.consumer_count(),

@@ -168,7 +168,7 @@ pub(crate) async fn ask<T>(
 ///
 /// # Errors
 /// [`ErrorKind::QueueNotFound`], and those of [`ask`]. Then the channel is closed.
-pub(crate) async fn look(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
+pub(crate) async fn passive_declare(channel: &Channel, queue: ShortString) -> Result<lapin::Queue> {
     let passive = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()

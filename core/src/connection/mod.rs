@@ -39,7 +39,7 @@ pub use server::Server;
 pub(crate) use amqp_connection::Connection;
 pub(crate) use amqp10::Session10;
 pub(crate) use channel::{
-    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, look,
+    LINGER, OpenChannel, ask, is_one_channel_too_many, is_out_of_channels, passive_declare,
 };
 pub(crate) use error_mapping::{
     Operation, broker_says, can_be_said_to_be_missing, consumer_timeout, is_internal_error,

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    ANSWER, Addresses, Connection, OpenChannel, Operation, look,
+    ANSWER, Addresses, Connection, OpenChannel, Operation, passive_declare,
     queue_type_probe::{ProbedQueueType, kind_of},
     refusal,
 };
@@ -91,7 +91,7 @@ impl ReadyCounter {
     /// Looks at one queue.
     ///
     /// # Errors
-    /// Those of [`look`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
+    /// Those of [`passive_declare`]. [`ErrorKind::Timeout`] for a quorum queue that says it is empty and has no leader to prove it.
     pub(crate) async fn once(
         addresses: &Arc<Addresses>,
         connection: &Connection,
@@ -109,7 +109,7 @@ impl ReadyCounter {
     /// Those of [`once`](Self::once).
     pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<QueueCount> {
         let channel = connection.channel().await?;
-        let found = look(channel.lapin(), queue.clone()).await?;
+        let found = passive_declare(channel.lapin(), queue.clone()).await?;
         if !is_doubtful(&found) {
             channel.close().await;
             return Ok(QueueCount { found, doubt: None });
@@ -143,10 +143,10 @@ impl ReadyCounter {
         loop {
             let why = match self.prove(queue).await? {
                 // Its consumers may hold everything; its leader knows by now who they are.
-                EmptyProof::Empty => return look(channel.lapin(), queue.clone()).await,
+                EmptyProof::Empty => return passive_declare(channel.lapin(), queue.clone()).await,
                 proof @ (EmptyProof::Filled | EmptyProof::Led) => {
                     for _ in 0..LOOKS {
-                        found = look(channel.lapin(), queue.clone()).await?;
+                        found = passive_declare(channel.lapin(), queue.clone()).await?;
                         if !is_doubtful(&found) {
                             break;
                         }
@@ -164,7 +164,7 @@ impl ReadyCounter {
                 }
                 EmptyProof::Leaderless(why) => {
                     // Or it has a message by now that cannot be delivered, and each question counts as a delivery of that.
-                    if let Ok(seen) = look(channel.lapin(), queue.clone()).await
+                    if let Ok(seen) = passive_declare(channel.lapin(), queue.clone()).await
                         && !is_doubtful(&seen)
                     {
                         found = seen;

@@ -209,7 +209,7 @@ async fn relation(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> 
     };
     for pause in LATER {
         let channel = new.channel().await?;
-        match look(channel.lapin(), mark.clone()).await {
+        match declare_marker_passive(channel.lapin(), mark.clone()).await {
             // A broker that treats it as ownerless knows it all the same.
             Ok(()) => {
                 channel.close().await;
@@ -229,7 +229,7 @@ async fn relation(asked: OpenChannel, new: &WeakConnection) -> Result<Relation> 
         }
     }
     // It still exists, and is not seen from elsewhere.
-    match look(asked.lapin(), mark.clone()).await {
+    match declare_marker_passive(asked.lapin(), mark.clone()).await {
         Ok(()) => {
             forget(asked.lapin(), mark).await;
             asked.close().await;
@@ -269,7 +269,7 @@ async fn mark(channel: &Channel) -> lapin::Result<ShortString> {
     Ok(declared.await?.name().clone())
 }
 
-async fn look(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
+async fn declare_marker_passive(channel: &Channel, mark: ShortString) -> lapin::Result<()> {
     let options = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()

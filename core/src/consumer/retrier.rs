@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{can_be_said_to_be_missing, look},
+    connection::{can_be_said_to_be_missing, passive_declare},
     publish::Job,
     retry::{MAX_DELAY, Origin, Outcome, Policy, Rule},
     telemetry::{Event, HOST},
@@ -201,7 +201,7 @@ impl Retrier {
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
         let channel = client.looks().channel().await?;
-        let looked = look(channel.lapin(), wire_queue.clone()).await;
+        let looked = passive_declare(channel.lapin(), wire_queue.clone()).await;
         channel.close().await;
         let there = match looked {
             Ok(_) => true,
@@ -274,7 +274,7 @@ impl Retrier {
         let properties = Arc::new(decision.properties.clone());
         let (queue, properties) = waits.adapt(decision.queue.clone(), properties);
         waits.ensure(&queue).await?;
-        waits.look_for_marker(&queue);
+        waits.find_marker(&queue);
         let connection = client.publisher().connection().await?;
         // Not before: its original could not be settled, and a service that is killed would leave both.
         if !waits.is_safe(&queue) {

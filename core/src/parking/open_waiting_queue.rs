@@ -12,7 +12,7 @@ use super::source::{PUT_BACK, Source};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, ReadyCounter, Connection, QueueCount, ProbedQueueType, Operation, ask, broker_says, kind_of, look,
+        Addresses, ReadyCounter, Connection, QueueCount, ProbedQueueType, Operation, ask, broker_says, kind_of, passive_declare,
     },
     terminal_escape,
     topology::name,
@@ -140,7 +140,7 @@ pub(crate) async fn count(
     let deadline = Instant::now() + PUT_BACK;
     while Instant::now() < deadline {
         sleep(PUT_BACK / 20).await;
-        let found = look(channel.lapin(), waiting.clone()).await?;
+        let found = passive_declare(channel.lapin(), waiting.clone()).await?;
         if found.consumer_count() == 0 {
             break;
         }

@@ -28,7 +28,7 @@ pub(super) struct RepublishBatch {
     most: u32,
     wanted: fn(DeliveryLimit, &Delivery) -> bool,
     /// Those that are held for it now.
-    wave: Vec<Record>,
+    batch: Vec<Record>,
     /// With so many the wave is renewed.
     enough: usize,
 }
@@ -73,7 +73,7 @@ impl Browse {
         self.rotation = Some(RepublishBatch {
             most,
             wanted,
-            wave: Vec::new(),
+            batch: Vec::new(),
             enough: 1,
         });
         self.turn().await
@@ -85,7 +85,7 @@ impl Browse {
             && rotation.most > 0
         {
             let wanted = rotation.wanted;
-            if rotation.wave.len() >= rotation.enough && !self.source.is_at_hand() {
+            if rotation.batch.len() >= rotation.enough && !self.source.is_at_hand() {
                 self.put_back().await?;
             }
             if !self.expect().await? {
@@ -107,13 +107,13 @@ impl Browse {
             let record = self.keep(delivery);
             if let Some(rotation) = &mut self.rotation {
                 rotation.most -= 1;
-                rotation.wave.push(record);
+                rotation.batch.push(record);
             }
         }
         self.put_back().await?;
         // Shown as they are, and renewed at the end, when more is held.
         if let Some(rotation) = self.rotation.take() {
-            self.unrenewed.extend(rotation.wave);
+            self.unrenewed.extend(rotation.batch);
         }
         Ok(())
     }
@@ -121,21 +121,21 @@ impl Browse {
     /// Renews the rotation's wave. Messages whose copies the broker refuses are shown as they are. Those whose copies it cannot take now
     /// stay in the wave.
     async fn put_back(&mut self) -> Result<()> {
-        let wave = self.rotation.iter().flat_map(|rotation| &rotation.wave);
-        let tags: Vec<_> = wave.map(|record| record.place.1).collect();
+        let batch = self.rotation.iter().flat_map(|rotation| &rotation.batch);
+        let tags: Vec<_> = batch.map(|record| record.place.1).collect();
         self.renew(&tags).await?;
         let Some(rotation) = &mut self.rotation else {
             return Ok(());
         };
-        for record in std::mem::take(&mut rotation.wave) {
+        for record in std::mem::take(&mut rotation.batch) {
             let (_, tag) = record.place;
             if self.held.must_go(tag).is_some() {
-                rotation.wave.push(record);
+                rotation.batch.push(record);
             } else if self.held.contains(tag) {
                 self.unrenewed.push_back(record);
             }
         }
-        rotation.enough = (rotation.wave.len() * 2).max(1);
+        rotation.enough = (rotation.batch.len() * 2).max(1);
         Ok(())
     }
 
@@ -211,12 +211,12 @@ impl Browse {
     pub(super) async fn renew(&mut self, tags: &[u64]) -> Result<()> {
         // Those of a call whose future was dropped.
         let mut result = self.hear().await;
-        for wave in tags.chunks(WAVE) {
+        for batch in tags.chunks(WAVE) {
             // If the queue has the originals again, the messages would exist twice.
             let ours = self.source.check();
             self.unless_over(ours)?;
             let asked = Instant::now();
-            for tag in wave {
+            for tag in batch {
                 if let Some(received) = self.held.must_go(*tag) {
                     self.sent.push_back(Sent {
                         tag: *tag,

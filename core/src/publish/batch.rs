@@ -101,7 +101,7 @@ impl Deadline {
 
 /// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
 /// more are passed to it.
-pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout: Duration) -> BatchResult {
+pub(super) async fn send(channel: OpenChannel, batch: Vec<Task>, confirm_timeout: Duration) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);
@@ -112,7 +112,7 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout:
         broken_off |= is_refusal(error.kind());
         error
     };
-    let mut confirms = Vec::with_capacity(wave.len());
+    let mut confirms = Vec::with_capacity(batch.len());
     let mut deadline = Deadline::new(channel.blocked(), confirm_timeout);
     // The last one is waited for first, here and for its confirm: it comes after the others, so this task wakes once and not for each.
     let mut written = async |all: Vec<StartedCall<'_, _>>, deadline: &mut Deadline| {
@@ -130,10 +130,10 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout:
         confirms.reverse();
         confirms
     };
-    let (mut unwritten, mut bytes) = (Vec::with_capacity(wave.len()), 0);
+    let (mut unwritten, mut bytes) = (Vec::with_capacity(batch.len()), 0);
     let mut late: Option<Error> = None;
-    let mut tasks = Vec::with_capacity(wave.len());
-    for task in wave {
+    let mut tasks = Vec::with_capacity(batch.len());
+    for task in batch {
         if bytes >= UNWRITTEN {
             let sent = written(std::mem::take(&mut unwritten), &mut deadline).await;
             let timed_out = sent.iter().find_map(timeout_of);
@@ -151,11 +151,11 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout:
         }
         tasks.push(task);
     }
-    let wave = tasks;
+    let batch = tasks;
     confirms.extend(written(unwritten, &mut deadline).await);
-    let mut results = Vec::with_capacity(wave.len());
+    let mut results = Vec::with_capacity(batch.len());
     let (mut returned, mut unanswered) = (Vec::new(), Vec::new());
-    for (confirm, task) in confirms.into_iter().zip(&wave).rev() {
+    for (confirm, task) in confirms.into_iter().zip(&batch).rev() {
         let confirm = match confirm {
             Ok(mut confirm) => {
                 let answer = deadline.within(put_off(&mut confirm)).await;
@@ -201,9 +201,9 @@ pub(super) async fn send(channel: OpenChannel, wave: Vec<Task>, confirm_timeout:
         }
     }
     results.reverse();
-    let unrouted = returned_jobs(&wave, &returned);
-    let mut answers = Vec::with_capacity(wave.len());
-    for ((task, result), unrouted) in wave.into_iter().zip(results).zip(unrouted) {
+    let unrouted = returned_jobs(&batch, &returned);
+    let mut answers = Vec::with_capacity(batch.len());
+    for ((task, result), unrouted) in batch.into_iter().zip(results).zip(unrouted) {
         if unrouted {
             let why = if task.exchange.as_str().is_empty() {
                 format!(

@@ -78,9 +78,9 @@ pub(super) async fn run(lane: Lane, jobs: mpsc::UnboundedReceiver<Task>) {
 async fn serve(sink: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
     let mut served = async || {
         let mut lane_state = sink.lane_state();
-        let mut wave = Vec::with_capacity(WAVE);
-        while jobs.recv_many(&mut wave, WAVE).await > 0 {
-            sink.publish(std::mem::take(&mut wave), &mut lane_state).await;
+        let mut publish_batch = Vec::with_capacity(WAVE);
+        while jobs.recv_many(&mut publish_batch, WAVE).await > 0 {
+            sink.publish(std::mem::take(&mut publish_batch), &mut lane_state).await;
         }
     };
     while !survives("a publishing lane", served()).await {}
@@ -118,11 +118,11 @@ impl LaneState {
             let Some(channel) = self.ready(link, &mut rest).await else {
                 break;
             };
-            let wave = safe_wave(&mut rest, channel.limits());
-            if wave.is_empty() {
+            let publish_batch = safe_batch(&mut rest, channel.limits());
+            if publish_batch.is_empty() {
                 self.keep(channel);
             } else {
-                self.send(link, channel, wave).await;
+                self.send(link, channel, publish_batch).await;
             }
         }
         self.each_alone(link, suspects.into_iter()).await;
@@ -206,8 +206,8 @@ impl LaneState {
 
     /// Publishes a wave. If the broker refuses one message, it closes the channel, and the whole wave is in doubt. Then the others are
     /// published again, a few together. In the end only the refused message fails, and few are published for a third time.
-    async fn send(&mut self, link: &Link, channel: OpenChannel, wave: Vec<Task>) {
-        let mut doubtful = self.attempt(channel, wave).await.into_iter().peekable();
+    async fn send(&mut self, link: &Link, channel: OpenChannel, publish_batch: Vec<Task>) {
+        let mut doubtful = self.attempt(channel, publish_batch).await.into_iter().peekable();
         while doubtful.peek().is_some() {
             let opened = self.open_again(link).await;
             // While they waited for the broker to read again, their publishers may have cancelled them.
@@ -239,14 +239,14 @@ impl LaneState {
     }
 
     /// Publishes a wave. Returns the messages whose result is unknown because of another one.
-    async fn attempt(&mut self, channel: OpenChannel, wave: Vec<Task>) -> Vec<Task> {
-        let alone = wave.len() == 1;
+    async fn attempt(&mut self, channel: OpenChannel, publish_batch: Vec<Task>) -> Vec<Task> {
+        let alone = publish_batch.len() == 1;
         let BatchResult {
             channel,
             answers,
             broken_off,
             too_late,
-        } = self.wave(channel, wave).await;
+        } = self.publish_batch(channel, publish_batch).await;
         channel.into_iter().for_each(|channel| self.keep(channel));
         let mut doubtful = Vec::new();
         for (task, answer) in answers {
@@ -290,7 +290,7 @@ impl LaneState {
                 task.answer(Err(error));
                 return Ok(());
             }
-            let mut sent = self.wave(channel, vec![task]).await;
+            let mut sent = self.publish_batch(channel, vec![task]).await;
             sent.channel
                 .take()
                 .into_iter()
@@ -313,9 +313,9 @@ impl LaneState {
         }
     }
 
-    async fn wave(&mut self, channel: OpenChannel, wave: Vec<Task>) -> BatchResult {
+    async fn publish_batch(&mut self, channel: OpenChannel, publish_batch: Vec<Task>) -> BatchResult {
         let began = Instant::now();
-        let sent = batch::send(channel, wave, self.confirm_timeout.now()).await;
+        let sent = batch::send(channel, publish_batch, self.confirm_timeout.now()).await;
         if sent.channel.is_some() {
             self.confirm_timeout.note_confirmed(began.elapsed());
         } else {
@@ -344,16 +344,16 @@ fn answer_all(tasks: impl Iterator<Item = Task>, error: &Error) {
 
 /// Takes as many jobs as can be sent together, and answers those that need not be sent at all. A body larger than any that was accepted so
 /// far is sent alone: it may be the one that closes the channel.
-fn safe_wave(
+fn safe_batch(
     rest: &mut std::iter::Peekable<impl Iterator<Item = Task>>,
     limits: &Limits,
 ) -> Vec<Task> {
-    let mut wave = Vec::new();
+    let mut publish_batch = Vec::new();
     while let Some(task) = rest.peek() {
         let proven = limits.is_proven(task.body().len());
         let refusal = batch::refusal_beforehand(task, limits);
         let wanted = task.is_wanted();
-        if wanted && refusal.is_none() && !proven && !wave.is_empty() {
+        if wanted && refusal.is_none() && !proven && !publish_batch.is_empty() {
             break;
         }
         let Some(task) = rest.next() else { break };
@@ -361,14 +361,14 @@ fn safe_wave(
             _ if !wanted => drop(task),
             Some(error) => task.answer(Err(error)),
             None => {
-                wave.push(task);
+                publish_batch.push(task);
                 if !proven {
                     break;
                 }
             }
         }
     }
-    wave
+    publish_batch
 }
 
 /// The connection to publish on; waits a while for it.
@@ -431,8 +431,8 @@ mod tests {
 
         async fn publish(&self, tasks: Vec<Task>, _: &mut LaneState) {
             tokio::task::yield_now().await;
-            let wave = self.0.fetch_add(1, Ordering::Relaxed);
-            assert!(wave != 0, "as it is meant");
+            let publish_batch = self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(publish_batch != 0, "as it is meant");
             tasks.into_iter().for_each(|task| task.answer(Ok(())));
         }
     }
@@ -475,10 +475,10 @@ mod tests {
         });
         let (tasks, answers): (Vec<_>, Vec<_>) = tasks.into_iter().unzip();
         let mut rest = tasks.into_iter().peekable();
-        let mut waves = Vec::new();
+        let mut batches = Vec::new();
         while rest.peek().is_some() {
-            let wave = safe_wave(&mut rest, &limits);
-            for task in &wave {
+            let publish_batch = safe_batch(&mut rest, &limits);
+            for task in &publish_batch {
                 if task.body().len() == 5 {
                     limits.took(5);
                     limits.limited(8);
@@ -486,14 +486,14 @@ mod tests {
                     limits.took(task.body().len());
                 }
             }
-            waves.push(
-                wave.iter()
+            batches.push(
+                publish_batch.iter()
                     .map(|task| task.body().len())
                     .collect::<Vec<_>>(),
             );
-            wave.into_iter().for_each(|task| task.answer(Ok(())));
+            publish_batch.into_iter().for_each(|task| task.answer(Ok(())));
         }
-        assert_eq!(waves, [vec![3], vec![2, 3], vec![5], vec![1]]);
+        assert_eq!(batches, [vec![3], vec![2, 3], vec![5], vec![1]]);
         for answer in &answers[5..] {
             let answer = answer.lock().unwrap();
             assert!(
@@ -519,8 +519,8 @@ mod tests {
         let given_up = Task::new(job("a").0, Some(std::sync::Weak::new()));
         let fine = Task::new(job("a").0, None);
         let tasks = vec![Task::new(large, None), given_up, fine];
-        let wave = safe_wave(&mut tasks.into_iter().peekable(), &limits);
-        assert_eq!(wave.len(), 1);
+        let publish_batch = safe_batch(&mut tasks.into_iter().peekable(), &limits);
+        assert_eq!(publish_batch.len(), 1);
         let answers = answers.lock().unwrap();
         assert!(
             matches!(&answers[..], [Err(error)] if error.kind() == ErrorKind::TooLarge),

@@ -9,7 +9,7 @@ use lapin::{
 
 use crate::{
     Error, ErrorKind, Result,
-    connection::{Connection, Operation, ask, look},
+    connection::{Connection, Operation, ask, passive_declare},
     terminal_escape,
     topology::{missing_argument, name},
 };
@@ -26,7 +26,7 @@ pub(crate) async fn make(
 ) -> Result<()> {
     let wire = name(queue)?;
     let channel = connection.channel().await?;
-    let found = look(channel.lapin(), wire.clone()).await;
+    let found = passive_declare(channel.lapin(), wire.clone()).await;
     let mut arguments = FieldTable::default();
     arguments.insert(
         "x-queue-type".into(),

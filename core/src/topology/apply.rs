@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, ProbedQueueType, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, look,
+        Connection, ProbedQueueType, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, passive_declare,
     },
 };
 
@@ -299,7 +299,7 @@ impl Broker<'_> {
     async fn refuse_early(&mut self, work: &Item) -> Result<()> {
         let queue = work.name();
         let wire = name(queue)?;
-        match look(self.channel().await?.lapin(), wire).await {
+        match passive_declare(self.channel().await?.lapin(), wire).await {
             Ok(_) => {
                 if self.type_of(queue).await? == Some(ProbedQueueType::Stream) {
                     return Err(Error::new(ErrorKind::Mismatch, is_a_stream(queue)));
@@ -316,7 +316,7 @@ impl Broker<'_> {
     async fn queue(&mut self, lookup: QueueLookup<'_>, mode: Mode) -> Result<Status> {
         let queue = lookup.queue;
         let wire = name(queue)?;
-        let looked = look(self.channel().await?.lapin(), wire.clone()).await;
+        let looked = passive_declare(self.channel().await?.lapin(), wire.clone()).await;
         let is_ours_to_make = !matches!(lookup.missing, Missing::Refused | Missing::Gone);
         let makes = mode == Mode::Apply && is_ours_to_make;
         let present = match looked {

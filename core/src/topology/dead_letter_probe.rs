@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     Error, ErrorKind, Result, Server,
-    connection::{Addresses, Connection, Operation, ask, look},
+    connection::{Addresses, Connection, Operation, ask, passive_declare},
     consumer::mutants::{self, Mutant},
 };
 
@@ -240,7 +240,7 @@ async fn tried(connection: &Connection, probe: ShortString) -> Result<bool> {
             next = match next {
                 ProbeStep::Publish => questions.published(accepts(connection, &probe).await?),
                 ProbeStep::Look => {
-                    let looked = look(channel.lapin(), probe.clone()).await?;
+                    let looked = passive_declare(channel.lapin(), probe.clone()).await?;
                     questions.looked(looked.message_count())
                 }
                 ProbeStep::Done(answer) => {

@@ -195,7 +195,7 @@ impl<M: Make> DelayQueues<M> {
     }
 
     /// Records what a plan found or created. A queue that was found counts as young even if it was known before: it may have been deleted
-    /// and created again. Its [marker](Self::look_for_marker) may tell that it is old.
+    /// and created again. Its [marker](Self::find_marker) may tell that it is old.
     pub(crate) fn note(&self, findings: &[Finding]) {
         for finding in findings {
             let (Item::Queue { name, .. } | Item::Exchange { name, .. }) = &finding.item else {
@@ -249,7 +249,7 @@ impl<M: Make> DelayQueues<M> {
                 let why = format!("the connection was lost while the queue `{name}` was young");
                 return Err(Error::new(ErrorKind::ConnectionLost, why));
             }
-            match self.told_by_marker(name, now).await {
+            match self.age_from_marker(name, now).await {
                 Some(safe) if safe > Instant::now() && self.0.is_to_wait_for(name) => {
                     sleep_until(safe.min(Instant::now() + SHORT)).await;
                 }
@@ -286,7 +286,7 @@ impl<M: Make> DelayQueues<M> {
         connection: &Connection,
         loss: &str,
     ) -> Result<()> {
-        let Some(safe) = self.told_by_marker(name, sent).await else {
+        let Some(safe) = self.age_from_marker(name, sent).await else {
             return Ok(());
         };
         connection.lives_until(safe).await.map_err(|error| {
@@ -301,7 +301,7 @@ impl<M: Make> DelayQueues<M> {
 
     /// Begins to look for the marker of a queue that may be young, so that the answer is there when a copy is confirmed. Once for each time
     /// that the queue is found.
-    pub(crate) fn look_for_marker(&self, name: &str) {
+    pub(crate) fn find_marker(&self, name: &str) {
         if !self.0.declare || !self.0.is_markable(name) || lock(&self.0.unseen).has(name) {
             return;
         }
@@ -336,7 +336,7 @@ impl<M: Make> DelayQueues<M> {
 
     /// As [`durable_after`](Self::durable_after), for a copy that was sent at this time, after the answer of a look for the queue's marker. `None` if it
     /// was safe when it was sent.
-    pub(crate) async fn told_by_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
+    pub(crate) async fn age_from_marker(&self, name: &str, sent: Instant) -> Option<Instant> {
         let is_young = || self.durable_after(name).filter(|safe| *safe > sent);
         let safe = is_young()?;
         let Some(mut answer) = self.0.asked(name) else {

@@ -131,12 +131,12 @@ impl Unreadable {
         loop {
             let left = most.saturating_sub(u32::try_from(causes.len()).unwrap_or(most));
             let reach = ScanRange::Near(left);
-            let (mut moved, looked) =
+            let (mut moved, scanned) =
                 set_aside(client, connection, &self.queue, from, reach, true).await;
             let has_moved = !moved.causes.is_empty();
             let ended_early = moved.ended_early.take();
             let goes_on = ended_early.is_some();
-            let error = looked.err().or(moved.refused.take());
+            let error = scanned.err().or(moved.refused.take());
             let error = error.or(ended_early.filter(|_| !has_moved));
             if let Some(error) = error {
                 moved.tell(&self.queue, from);
@@ -162,12 +162,12 @@ impl Unreadable {
             Trial::ASKED_FOR
         };
         let queues = (self.queue.as_str(), from);
-        let (mut moved, looked) =
+        let (mut moved, scanned) =
             set_aside_counted(&self.client, connection, queues, (most, trial), true).await;
         moved.tell(&self.queue, from);
         let refused = moved.refused.take().or(moved.ended_early.take());
         let refused = refused.or(moved.untried.take());
-        looked.and(refused.map_or(Ok(()), Err))?;
+        scanned.and(refused.map_or(Ok(()), Err))?;
         Ok(moved.causes)
     }
 

@@ -294,18 +294,18 @@ pub(crate) async fn set_aside(
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.look(from, reach).await;
-    if looked.as_ref().err().is_some_and(is_blocked) {
-        mover.moved.ended_early = looked.err();
+    let mut scanned = mover.scan(from, reach).await;
+    if scanned.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = scanned.err();
         // What closes the connections may be the very first message.
-        looked = match reach {
+        scanned = match reach {
             ScanRange::Near(most) if mover.moved.causes.is_empty() => {
                 let few = most.min(FEW);
                 let one_by_one = ScanRange::Singly {
                     in_order: few,
                     blocked: few,
                 };
-                mover.look(from, one_by_one).await
+                mover.scan(from, one_by_one).await
             }
             _ => Ok(()),
         };
@@ -313,7 +313,7 @@ pub(crate) async fn set_aside(
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
-    match looked {
+    match scanned {
         Err(error) if !is_blocked(&error) => (mover.moved, Err(error)),
         _ => (mover.moved, Ok(())),
     }
@@ -335,15 +335,15 @@ pub(crate) async fn set_aside_counted(
     declares: bool,
 ) -> (Moved, Result<()>) {
     let mut mover = Mover::new(client, connection, work, declares);
-    let mut looked = mover.scan_for_suspects(from, most, trial).await;
-    if looked.as_ref().err().is_some_and(is_blocked) {
-        mover.moved.ended_early = looked.err();
-        looked = Ok(());
+    let mut scanned = mover.scan_for_suspects(from, most, trial).await;
+    if scanned.as_ref().err().is_some_and(is_blocked) {
+        mover.moved.ended_early = scanned.err();
+        scanned = Ok(());
     }
     if !mover.moved.causes.is_empty() {
         client.has_moved();
     }
-    (mover.moved, looked)
+    (mover.moved, scanned)
 }
 
 /// Whether copies can be put into the queue for such messages, which reads no message.
@@ -512,16 +512,16 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    async fn look(&mut self, from: &str, reach: ScanRange) -> Result<()> {
+    async fn scan(&mut self, from: &str, reach: ScanRange) -> Result<()> {
         (self.in_order, self.blocked) = (0, 0);
         loop {
             let before = self.moved.causes.len();
-            let has_left_some = match self.look_once(from, reach).await {
+            let has_left_some = match self.scan_once(from, reach).await {
                 Err(error) if is_blocked(&error) && self.may_pass_it(reach) => {
                     self.moved.ended_early = Some(error);
                     continue;
                 }
-                looked => looked?,
+                scanned => scanned?,
             };
             if !has_left_some || self.moved.causes.len() == before {
                 return Ok(());
@@ -536,7 +536,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Whether it has left some that it found.
-    async fn look_once(&mut self, from: &str, reach: ScanRange) -> Result<bool> {
+    async fn scan_once(&mut self, from: &str, reach: ScanRange) -> Result<bool> {
         self.link = None;
         let mut reading = QueueReader::begin(self.client, self.connection, from, reach).await?;
         let began = Instant::now();

@@ -284,7 +284,7 @@ impl Engine {
         if let Some(entry) = self.entries.get_mut(token) {
             entry.phase = Phase::Out;
             let in_time = entry.since + self.consumer_timeout.longest();
-            self.unstarted_look.get_or_insert(in_time);
+            self.unstarted_check.get_or_insert(in_time);
             self.circuit_breaker.began(token);
             let message = Message(Arc::clone(&entry.received));
             out.deliveries.push(Delivery {

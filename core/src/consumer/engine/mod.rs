@@ -164,10 +164,10 @@ pub(crate) struct Engine {
     returned_until: EngineTime,
     consumer_timeout: ConsumerTimeout,
     /// When handed-out messages are next looked at that no handler may have begun.
-    unstarted_look: Option<EngineTime>,
+    unstarted_check: Option<EngineTime>,
     /// Whether publishing makes no progress, and when copies on their way are next looked at.
     stalled: bool,
-    stall_look: Option<EngineTime>,
+    stall_check: Option<EngineTime>,
     /// Nothing is consumed until publishing works again.
     halted: bool,
     warned_without_dlx: bool,
@@ -227,9 +227,9 @@ impl Engine {
             returned_unseen: 0,
             returned_until: EngineTime::ZERO,
             consumer_timeout: ConsumerTimeout::default(),
-            unstarted_look: None,
+            unstarted_check: None,
             stalled: false,
-            stall_look: None,
+            stall_check: None,
             halted: false,
             warned_without_dlx: false,
             early: EarlyRedeliveries::default(),
@@ -334,8 +334,8 @@ impl Engine {
             self.next_timer(),
             acks,
             self.cautious_until,
-            self.unstarted_look,
-            self.stall_look,
+            self.unstarted_check,
+            self.stall_check,
             self.ways.front().map(|(late, _)| *late),
             self.drain.as_ref().map(|drain| drain.until),
         ]

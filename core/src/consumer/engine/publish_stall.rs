@@ -18,7 +18,7 @@ use crate::retry::is_near_its_limit;
 impl Engine {
     /// Whether it matters now whether publishing makes progress.
     pub(crate) fn watches_copies(&self) -> bool {
-        self.stall_look.is_some()
+        self.stall_check.is_some()
     }
 
     /// Whether publishing makes no progress.
@@ -29,15 +29,15 @@ impl Engine {
     /// A copy was published: looks after it in time.
     pub(super) fn watch_copy(&mut self, now: Now) {
         let soon = now.at + self.consumer_timeout.way(LONGEST_WAY);
-        self.stall_look.get_or_insert(soon);
+        self.stall_check.get_or_insert(soon);
     }
 
     /// Gives back originals whose copies are held up, before the broker takes them, and stops consuming before that happens too often.
     pub(super) fn check_stalled_originals(&mut self, now: Now, out: &mut Commands) {
-        if self.stall_look.is_none_or(|look| now.at < look) {
+        if self.stall_check.is_none_or(|look| now.at < look) {
             return;
         }
-        self.stall_look = None;
+        self.stall_check = None;
         if !self.stalled && std::mem::take(&mut self.halted) {
             info!(queue = %self.name, "publishing works again; taking messages");
         }

@@ -174,7 +174,7 @@ impl Engine {
         // Messages that are kept until their copies are stored occupied places on the lost channel.
         self.slots_taken = 0;
         self.lingering = None;
-        self.unstarted_look = None;
+        self.unstarted_check = None;
         self.syncs.lost();
         self.returned_unseen = 0;
         if self.drain.is_none() {

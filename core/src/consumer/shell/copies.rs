@@ -94,7 +94,7 @@ impl Copies {
     ) {
         let waits = &self.sender.waits;
         (copy.routing_key, copy.properties) = waits.adapt(copy.routing_key, copy.properties);
-        waits.look_for_marker(target(&copy));
+        waits.find_marker(target(&copy));
         let asker = Arc::new(());
         let asked = Arc::downgrade(&asker);
         self.under_way.insert(token, asker);
@@ -176,7 +176,7 @@ impl Sender {
         if !connection.is_open() {
             return Err(lost());
         }
-        waits.look_for_marker(target);
+        waits.find_marker(target);
         waits.mark_when_old(&connection);
         for one in urgent() {
             self.send(one);
@@ -252,7 +252,7 @@ impl Sender {
             }
             if result.is_ok() && waits.is_asked(&target) {
                 tokio::spawn(async move {
-                    let stored = Ok(waits.told_by_marker(&target, sent).await);
+                    let stored = Ok(waits.age_from_marker(&target, sent).await);
                     let _ = mail.send(ShellEvent::Copied(token, stored));
                 });
                 return;

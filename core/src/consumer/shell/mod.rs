@@ -150,8 +150,8 @@ async fn tell_of_old_queues(
         return;
     };
     let asked = Instant::now();
-    waits.look_for_marker(&queue);
-    if waits.told_by_marker(&queue, asked).await.is_none() {
+    waits.find_marker(&queue);
+    if waits.age_from_marker(&queue, asked).await.is_none() {
         let _ = mail.send(ShellEvent::IsOld(session));
     }
 }
@@ -512,7 +512,7 @@ impl Shell {
                 waits.mark_when_old(&connection);
                 let kind = kind(&findings);
                 let mut one_by_one = internal_errors.one_by_one(window);
-                if internal_errors.looks() {
+                if internal_errors.should_scan() {
                     internal_errors
                         .wait_for_returns(&client, plan.return_delays())
                         .await;
@@ -521,7 +521,7 @@ impl Shell {
                         let _ = mail.send(ShellEvent::Moved(event));
                     };
                     let looked =
-                        internal_errors.look(&client, &connection, queue, may_set_aside, tell);
+                        internal_errors.scan(&client, &connection, queue, may_set_aside, tell);
                     one_by_one = looked.await.inspect_err(|error| {
                         let _ = mail.send(ShellEvent::Stopped(error.to_string()));
                     })?;

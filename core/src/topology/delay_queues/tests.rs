@@ -176,17 +176,17 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
     find();
     let sent = Instant::now();
     assert_eq!(
-        waits.told_by_marker(WAITING_QUEUE, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
     assert_eq!(looks(), 0, "nobody asked");
-    waits.look_for_marker(WAITING_QUEUE);
-    waits.look_for_marker("orders");
+    waits.find_marker(WAITING_QUEUE);
+    waits.find_marker("orders");
     assert_eq!(
-        waits.told_by_marker(WAITING_QUEUE, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
-    waits.look_for_marker(WAITING_QUEUE);
+    waits.find_marker(WAITING_QUEUE);
     assert_eq!(
         looks(),
         1,
@@ -195,15 +195,15 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
     marked();
     find();
     let sent = Instant::now();
-    waits.look_for_marker(WAITING_QUEUE);
-    waits.look_for_marker(PARKED);
-    assert_eq!(waits.told_by_marker(WAITING_QUEUE, sent).await, None);
+    waits.find_marker(WAITING_QUEUE);
+    waits.find_marker(PARKED);
+    assert_eq!(waits.age_from_marker(WAITING_QUEUE, sent).await, None);
     assert_eq!(
-        waits.told_by_marker(PARKED, sent).await,
+        waits.age_from_marker(PARKED, sent).await,
         Some(sent + SAFE_AGE)
     );
     advance(SAFE_AGE).await;
-    assert_eq!(waits.told_by_marker(PARKED, Instant::now()).await, None);
+    assert_eq!(waits.age_from_marker(PARKED, Instant::now()).await, None);
     // What was found once more while the broker was asked, and after a lost connection, may be another queue.
     for again in [&find as &dyn Fn(), &|| {
         losses.fetch_add(1, Ordering::Relaxed);
@@ -211,19 +211,19 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         find();
         *broker.slowness.lock().unwrap() = Duration::from_millis(100);
         let sent = Instant::now();
-        waits.look_for_marker(WAITING_QUEUE);
+        waits.find_marker(WAITING_QUEUE);
         tokio::task::yield_now().await;
         advance(Duration::from_millis(50)).await;
         again();
-        assert!(waits.told_by_marker(WAITING_QUEUE, sent).await.is_some());
+        assert!(waits.age_from_marker(WAITING_QUEUE, sent).await.is_some());
     }
     // An answer that comes too late is not waited for.
     find();
     *broker.slowness.lock().unwrap() = 3 * SAFE_AGE;
     let sent = Instant::now();
-    waits.look_for_marker(WAITING_QUEUE);
+    waits.find_marker(WAITING_QUEUE);
     assert_eq!(
-        waits.told_by_marker(WAITING_QUEUE, sent).await,
+        waits.age_from_marker(WAITING_QUEUE, sent).await,
         Some(sent + SAFE_AGE)
     );
     assert_eq!(sent.elapsed(), SAFE_AGE);
@@ -257,7 +257,7 @@ async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
     let Stage { waits, broker, .. } = stage(DeclareBackoff::Publisher);
     broker.refuses(&marker_of(WAITING_QUEUE), ErrorKind::AccessRefused);
     waits.note(&[found(WAITING_QUEUE, Status::Present)]);
-    waits.look_for_marker(WAITING_QUEUE);
+    waits.find_marker(WAITING_QUEUE);
     waits.until_safe(WAITING_QUEUE).await.unwrap();
     assert!(waits.is_safe(WAITING_QUEUE));
     assert_eq!(waits.durable_after(WAITING_QUEUE), waits.safe_from(WAITING_QUEUE));
@@ -277,8 +277,8 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
             waits.note(&[found(WAITING_QUEUE, Status::Present), found(PARKED, Status::Present)]);
             for queue in [WAITING_QUEUE, PARKED] {
                 let sent = Instant::now();
-                waits.look_for_marker(queue);
-                let safe = waits.told_by_marker(queue, sent).await;
+                waits.find_marker(queue);
+                let safe = waits.age_from_marker(queue, sent).await;
                 assert_eq!(safe, Some(sent + SAFE_AGE));
             }
         }
@@ -286,7 +286,7 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
     }
     let Stage { waits, broker, .. } = stage(DeclareBackoff::Consumer);
     waits.note(&[found(WAITING_QUEUE, Status::Present)]);
-    waits.look_for_marker(WAITING_QUEUE);
+    waits.find_marker(WAITING_QUEUE);
     assert!(
         !waits.is_asked(WAITING_QUEUE),
         "nothing is declared with `declare` off"

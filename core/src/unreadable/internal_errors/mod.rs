@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
-    connection::{ReadyCounter, Connection, QueueCount, look},
+    connection::{ReadyCounter, Connection, QueueCount, passive_declare},
     consumer::{
         OneByOneProgress,
         mutants::{self, Mutant},
@@ -193,7 +193,7 @@ impl InternalErrors {
     }
 
     /// Whether to look before the next connection consumes.
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn should_scan(&self) -> bool {
         self.closed > 0 && !mutants::has(Mutant::DoesNotLook)
     }
 
@@ -244,7 +244,7 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why the consumer must not consume now.
-    pub(crate) async fn look(
+    pub(crate) async fn scan(
         &self,
         client: &Client,
         connection: &Connection,
@@ -270,11 +270,11 @@ impl InternalErrors {
             seen.refusal = asked.err();
             seen.aside = aside(client, queue).await;
         }
-        let looked = match self.step(suspect, seen) {
+        let scanned = match self.step(suspect, seen) {
             Ok(Step::Consume) => return Ok(self.one_by_one(prefetch)),
             Ok(Step::Look(reach)) => {
                 let search = async |trial: Option<(u32, Trial)>| {
-                    let (moved, looked) = match trial {
+                    let (moved, scanned) = match trial {
                         Some(trial) => {
                             let queues = (queue, queue);
                             set_aside_counted(client, connection, queues, trial, declares).await
@@ -285,34 +285,34 @@ impl InternalErrors {
                     if let Some(event) = moved.event(queue) {
                         tell(event);
                     }
-                    if let Err(error) = &looked {
+                    if let Err(error) = &scanned {
                         debug!(queue, %error, "messages that cannot be delivered over AMQP 0-9-1 cannot be looked for");
                     }
                     self.tries().has_moved |= !moved.causes.is_empty();
-                    self.looked(suspect, looked.map(|()| moved))
+                    self.scanned(suspect, scanned.map(|()| moved))
                 };
-                let mut looked = search(None).await;
-                if looked.is_ok() && self.has_found_nothing() {
+                let mut scanned = search(None).await;
+                if scanned.is_ok() && self.has_found_nothing() {
                     if self.waits_for_others(client).await {
                         return Ok(self.one_by_one(prefetch));
                     }
                     if suspect.is_free {
-                        looked = search(None).await;
+                        scanned = search(None).await;
                     }
-                    if looked.is_ok()
+                    if scanned.is_ok()
                         && let Some(trial) = self.next_trial(suspect)
                     {
-                        looked = search(Some(trial)).await;
+                        scanned = search(Some(trial)).await;
                     }
                 }
-                looked
+                scanned
             }
             Err(error) => Err(error),
         };
-        if looked.is_err() && self.has_warning() {
+        if scanned.is_err() && self.has_warning() {
             client.has_stopped();
         }
-        looked
+        scanned
     }
 
     /// Among how many messages some are tried one at a time now, and how they are chosen.
@@ -476,10 +476,10 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why the consumer must not consume now.
-    pub(crate) fn looked(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<u32> {
+    pub(crate) fn scanned(&self, suspect: SuspectQueue<'_>, scanned: Result<Moved>) -> Result<u32> {
         let (is_passed, is_gone) = {
             let mut tries = self.tries();
-            let last = match &looked {
+            let last = match &scanned {
                 Ok(moved) => {
                     tries.has_moved |= !moved.causes.is_empty();
                     tries.suspects = moved.suspects;
@@ -500,7 +500,7 @@ impl InternalErrors {
                 Err(error) => LastScan::Failed(error.to_string()),
             };
             let is_clean = matches!(last, LastScan::Clean | LastScan::Partial);
-            let has_moved = looked.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
+            let has_moved = scanned.as_ref().is_ok_and(|moved| !moved.causes.is_empty());
             if let LastScan::Refused(kind, why) = tries.last.clone()
                 && is_clean
                 && !has_moved
@@ -516,11 +516,11 @@ impl InternalErrors {
             let is_gone = is_clean && matches!(before, LastScan::Refused(..) | LastScan::Failed(_));
             // Taken alone, it is counted more often than the others, and tried first where not all can be tried.
             tries.is_unknown = self.closed >= 2 && !has_moved && !suspect.is_free;
-            let is_passed = looked.is_ok() && !tries.is_hidden && !tries.is_unknown;
+            let is_passed = scanned.is_ok() && !tries.is_hidden && !tries.is_unknown;
             (is_passed, is_gone)
         };
         if !is_gone {
-            self.after(suspect, looked)?;
+            self.after(suspect, scanned)?;
         }
         Ok(if is_passed { 0 } else { near(suspect.prefetch) })
     }
@@ -533,9 +533,9 @@ impl InternalErrors {
     ///
     /// # Errors
     /// Why it does not, and what to do.
-    fn after(&self, suspect: SuspectQueue<'_>, looked: Result<Moved>) -> Result<()> {
+    fn after(&self, suspect: SuspectQueue<'_>, scanned: Result<Moved>) -> Result<()> {
         let queue = suspect.queue;
-        let why = match looked {
+        let why = match scanned {
             _ if mutants::has(Mutant::NeverStops) => return Ok(()),
             Ok(Moved {
                 refused: Some(error),
@@ -617,10 +617,10 @@ async fn ready(client: &Client, connection: &Connection, queue: &ShortString) ->
 /// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
 /// the number of a channel, so that must not be the one that consumes.
 async fn aside(client: &Client, queue: &str) -> Option<u32> {
-    let channel = client.looks().channel().await.ok()?;
-    let looked = look(channel.lapin(), unreadable_queue(queue).into()).await;
+    let channel = client.should_scan().channel().await.ok()?;
+    let scanned = passive_declare(channel.lapin(), unreadable_queue(queue).into()).await;
     channel.close().await;
-    match looked {
+    match scanned {
         Ok(found) => Some(found.message_count()),
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Some(0),
         Err(_) => None,

@@ -192,10 +192,10 @@ impl Walk {
     }
 
     async fn rewrite(&mut self) -> Result<(), Interrupted> {
-        let mut wave = Vec::new();
+        let mut batch = Vec::new();
         while self.left > 0 {
-            if !wave.is_empty() && !self.is_at_hand() {
-                self.renew(std::mem::take(&mut wave)).await?;
+            if !batch.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut batch)).await?;
             }
             if !self.expect().await? {
                 break;
@@ -204,11 +204,11 @@ impl Walk {
             let source = self.marks.source(&delivery.properties);
             self.has_come(source);
             match source {
-                DeliverySource::Elsewhere => wave.push(self.keep(delivery)),
+                DeliverySource::Elsewhere => batch.push(self.keep(delivery)),
                 DeliverySource::Renewed | DeliverySource::Replayed => self.pass_over(delivery),
             }
         }
-        self.renew(wave).await?;
+        self.renew(batch).await?;
         (self.left, self.copies) = (0, 0);
         Ok(())
     }
@@ -218,10 +218,10 @@ impl Walk {
         most: u32,
         wanted: fn(DeliveryLimit, &Delivery) -> bool,
     ) -> Result<(), Interrupted> {
-        let mut wave = Vec::new();
+        let mut batch = Vec::new();
         for _ in 0..most {
-            if !wave.is_empty() && !self.is_at_hand() {
-                self.renew(std::mem::take(&mut wave)).await?;
+            if !batch.is_empty() && !self.is_at_hand() {
+                self.renew(std::mem::take(&mut batch)).await?;
             }
             if !self.expect().await? {
                 break;
@@ -235,9 +235,9 @@ impl Walk {
             }
             let Some(delivery) = self.take() else { break };
             self.has_come(source);
-            wave.push(self.keep(delivery));
+            batch.push(self.keep(delivery));
         }
-        self.renew(wave).await
+        self.renew(batch).await
     }
 
     async fn rejoin(&mut self) -> Result<(), Interrupted> {
@@ -279,9 +279,9 @@ impl Walk {
     }
 
     async fn renew(&mut self, stale: Vec<Sent>) -> Result<(), Interrupted> {
-        for wave in stale.chunks(WAVE) {
+        for batch in stale.chunks(WAVE) {
             let mut published = Vec::new();
-            for delivery in wave {
+            for delivery in batch {
                 let renewed = self.marks.renewed.clone();
                 let properties = stamped(delivery, |stamp| {
                     stamp.renewed(&renewed).expect("it is small")
@@ -291,7 +291,7 @@ impl Walk {
                     self.settle(delivery.tag);
                 }
             }
-            for (publish, delivery) in published.into_iter().zip(wave) {
+            for (publish, delivery) in published.into_iter().zip(batch) {
                 let stored = self.walk_io.confirm(publish).await?;
                 if may_go(Some(stored)) {
                     self.settle(delivery.tag);

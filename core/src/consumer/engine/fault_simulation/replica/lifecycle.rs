@@ -71,7 +71,7 @@ impl Simulation {
             let error = Error::new(ErrorKind::Unreachable, "the broker is away");
             return self.tell(at, Input::OpenFailed { session, error });
         }
-        match self.begin_look(at, session) {
+        match self.begin_scan(at, session) {
             Ok(true) => self.consume(at, session),
             Ok(false) => Ok(()),
             Err(error) => self.tell(at, Input::OpenFailed { session, error }),
@@ -141,7 +141,7 @@ impl Simulation {
             let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
                 let is_marked = self.is_marked(&name);
-                age.looked(is_marked && self.clock <= self.now, self.now);
+                age.scanned(is_marked && self.clock <= self.now, self.now);
                 if !is_marked && let Some(view) = self.broker.queue_view(&name) {
                     self.markers.insert(name.clone(), view.created);
                     if !mutants::has(Mutant::MarksTheNew) {
@@ -216,8 +216,8 @@ impl Simulation {
         self.comes_again(at);
         self.drop_held_up(at);
         self.hit_running(at);
-        if let Some(look) = self.replicas[at].look.take() {
-            self.break_look_off(&look);
+        if let Some(scan) = self.replicas[at].scan.take() {
+            self.cancel_scan(&scan);
         }
         for side in [Side::Consuming, Side::Publishing] {
             if let Some(id) = self.replicas[at].line(side).connection.take() {

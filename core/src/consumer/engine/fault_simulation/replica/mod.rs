@@ -128,7 +128,7 @@ pub(super) struct Replica {
     internal_errors: InternalErrors,
     opened: Duration,
     moves: u64,
-    look: Option<UnreadableScan>,
+    scan: Option<UnreadableScan>,
 }
 
 impl Replica {
@@ -165,7 +165,7 @@ impl Replica {
             internal_errors: InternalErrors::default(),
             opened: Duration::ZERO,
             moves: 0,
-            look: None,
+            scan: None,
         }
     }
 
@@ -214,7 +214,7 @@ impl Replica {
             self.opens.map(|(_, at)| at),
             self.starts,
             self.marks,
-            self.look.as_ref().map(UnreadableScan::until),
+            self.scan.as_ref().map(UnreadableScan::until),
             self.held_up.iter().filter_map(HeldUp::due_at).min(),
         ]
         .into_iter()
@@ -303,9 +303,9 @@ impl Simulation {
             replica.opens = None;
             self.open(at, session)?;
         }
-        let is_over = |look: &mut UnreadableScan| look.until() <= self.now;
-        if let Some(look) = self.replicas[at].look.take_if(is_over) {
-            self.end_look(at, look)?;
+        let is_over = |scan: &mut UnreadableScan| scan.until() <= self.now;
+        if let Some(scan) = self.replicas[at].scan.take_if(is_over) {
+            self.end_scan(at, scan)?;
         }
         while let Some(place) = self.replicas[at]
             .running

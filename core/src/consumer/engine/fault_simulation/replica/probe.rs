@@ -56,7 +56,7 @@ impl Simulation {
                     }
                 }
                 ProbeStep::Look => match self.ready_in(connection, &probe) {
-                    Some(ready) => questions.looked(ready),
+                    Some(ready) => questions.scanned(ready),
                     None => break None,
                 },
                 ProbeStep::Done(answer) => break answer,
@@ -96,8 +96,8 @@ impl Simulation {
     }
 
     fn ready_in(&mut self, connection: ConnectionId, queue: &str) -> Option<u32> {
-        let look = Method::Declare(Box::new(Declare::passive(queue)));
-        self.broker.send(connection, 1, look);
+        let scan = Method::Declare(Box::new(Declare::passive(queue)));
+        self.broker.send(connection, 1, scan);
         let frames = std::iter::from_fn(|| self.broker.receive(connection));
         let counts = frames.filter_map(|(_, frame)| match frame {
             Frame::Declared { messages, .. } => Some(messages),

@@ -67,10 +67,10 @@ impl Simulation {
     }
 
     /// Looks before a channel is opened. Returns `Ok` if that can be opened now.
-    pub(super) fn begin_look(&mut self, at: usize, session: u64) -> Result<bool> {
+    pub(super) fn begin_scan(&mut self, at: usize, session: u64) -> Result<bool> {
         let internal_errors = self.replicas[at].internal_errors.clone();
         self.take_one_by_one(at, internal_errors.one_by_one(self.setting.prefetch));
-        if !internal_errors.looks() {
+        if !internal_errors.should_scan() {
             return Ok(true);
         }
         let suspect = self.suspect_queue();
@@ -128,7 +128,7 @@ impl Simulation {
                 refused,
                 ..Moved::default()
             };
-            return internal_errors.looked(suspect, Ok(moved)).map(|_| true);
+            return internal_errors.scanned(suspect, Ok(moved)).map(|_| true);
         }
         if !found.is_empty() {
             let queue_type = match self.setting.waiting {
@@ -156,19 +156,19 @@ impl Simulation {
             (true, None, ScanRange::Near(_)) => LEFT_TO_OTHERS,
             (true, ..) => Duration::ZERO,
         };
-        let mut look = UnreadableScan {
+        let mut scan = UnreadableScan {
             connection: Some(connection),
             session,
             meant,
             ended_early,
             until: self.now + time,
         };
-        if time == LEFT_TO_OTHERS && look.meant.is_empty() {
+        if time == LEFT_TO_OTHERS && scan.meant.is_empty() {
             self.release(connection);
             self.broker.cut(connection);
-            look.connection = None;
+            scan.connection = None;
         }
-        self.replicas[at].look = Some(look);
+        self.replicas[at].scan = Some(scan);
         Ok(false)
     }
 
@@ -249,14 +249,14 @@ impl Simulation {
     }
 
     /// The copies are safe, or the connection was lost.
-    pub(super) fn end_look(&mut self, at: usize, look: UnreadableScan) -> std::result::Result<(), String> {
-        let looked = self.remove_originals(at, &look).map(|moved| Moved {
-            ended_early: look.ended_early,
+    pub(super) fn end_scan(&mut self, at: usize, scan: UnreadableScan) -> std::result::Result<(), String> {
+        let scanned = self.remove_originals(at, &scan).map(|moved| Moved {
+            ended_early: scan.ended_early,
             ..moved
         });
         let internal_errors = self.replicas[at].internal_errors.clone();
-        let session = look.session;
-        match internal_errors.looked(self.suspect_queue(), looked) {
+        let session = scan.session;
+        match internal_errors.scanned(self.suspect_queue(), scanned) {
             Ok(one_by_one) => {
                 self.take_one_by_one(at, one_by_one);
                 self.consume(at, session)
@@ -265,18 +265,18 @@ impl Simulation {
         }
     }
 
-    fn remove_originals(&mut self, at: usize, look: &UnreadableScan) -> Result<Moved> {
-        let Some(connection) = look.connection else {
+    fn remove_originals(&mut self, at: usize, scan: &UnreadableScan) -> Result<Moved> {
+        let Some(connection) = scan.connection else {
             return Ok(moved(0));
         };
         let frames = std::iter::from_fn(|| self.broker.receive(connection));
         let stored =
             frames.filter(|(_, frame)| matches!(frame, Frame::Confirm { stored: true, .. }));
-        if stored.count() < look.meant.len() || !self.broker.is_open(connection) {
-            self.break_look_off(look);
+        if stored.count() < scan.meant.len() || !self.broker.is_open(connection) {
+            self.cancel_scan(scan);
             return Err(super::lost());
         }
-        for (tag, number) in &look.meant {
+        for (tag, number) in &scan.meant {
             let (tag, multiple) = (*tag, false);
             self.broker
                 .send(connection, 1, Method::Ack { tag, multiple });
@@ -287,16 +287,16 @@ impl Simulation {
         self.broker.send(connection, 1, sync);
         let mut frames = std::iter::from_fn(|| self.broker.receive(connection));
         if !frames.any(|(_, frame)| matches!(frame, Frame::Declared { .. })) {
-            self.break_look_off(look);
+            self.cancel_scan(scan);
             return Err(super::lost());
         }
-        for (_, number) in &look.meant {
+        for (_, number) in &scan.meant {
             self.ledger.set_aside(*number);
         }
         self.release(connection);
         self.broker.cut(connection);
-        self.replicas[at].moves += u64::from(!look.meant.is_empty());
-        Ok(moved(look.meant.len()))
+        self.replicas[at].moves += u64::from(!scan.meant.is_empty());
+        Ok(moved(scan.meant.len()))
     }
 
     /// Gives back what was looked at, which is no delivery where it costs nothing.
@@ -313,11 +313,11 @@ impl Simulation {
     }
 
     /// Originals and copies may both be there.
-    pub(super) fn break_look_off(&mut self, look: &UnreadableScan) {
-        if let Some(connection) = look.connection {
+    pub(super) fn cancel_scan(&mut self, scan: &UnreadableScan) {
+        if let Some(connection) = scan.connection {
             self.broker.cut(connection);
         }
-        for (_, number) in &look.meant {
+        for (_, number) in &scan.meant {
             self.ledger.may_be_doubled(*number);
         }
     }
