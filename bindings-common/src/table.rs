@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 
 use retryrmq::{
-    Consumer, ErrorKind, Event, NextStep, Limits, ParkReason, Pause, Policy, QueueType, AttemptLogLine,
-    Strategy, format_duration,
+    AttemptLogLine, Consumer, ErrorKind, Event, Limits, NextStep, ParkReason, Pause, Policy,
+    QueueType, Strategy, format_duration,
 };
 
 use crate::{EVENTS, json_rows};
@@ -71,7 +71,9 @@ pub fn options() -> Vec<(&'static str, String, &'static str)> {
         ),
         (
             "handler_timeout",
-            usual.configured_handler_timeout().map_or_else(String::new, format_duration),
+            usual
+                .configured_handler_timeout()
+                .map_or_else(String::new, format_duration),
             "How long a handler may take. If it takes longer, the attempt fails, whatever the handler returns. At most 365 days. The default with `--http` is 30 s.",
         ),
         (

@@ -83,7 +83,9 @@ impl Options {
     /// How long a handler may take, in seconds.
     #[getter]
     fn handler_timeout(&self) -> Option<f64> {
-        self.consumer.configured_handler_timeout().map(|limit| limit.as_secs_f64())
+        self.consumer
+            .configured_handler_timeout()
+            .map(|limit| limit.as_secs_f64())
     }
 
     /// How long closing waits for running handlers, in seconds.

@@ -47,7 +47,11 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let name = &options.queue;
     let management_client = options.management.open(global)?;
     let ours = ours(&management_client, &options).await?;
@@ -86,7 +90,10 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
             ));
         }
         for policy in &ours {
-            management_client.api.delete_policy(&management_client.vhost, &policy.name).await?;
+            management_client
+                .api
+                .delete_policy(&management_client.vhost, &policy.name)
+                .await?;
         }
         until_gone(&management_client, name).await?;
     }
@@ -103,9 +110,16 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 }
 
 /// The policies that `enable` made for the queue, as they were made.
-async fn ours(management_client: &ManagementClient, options: &Options) -> Result<Vec<Policy>, CliError> {
+async fn ours(
+    management_client: &ManagementClient,
+    options: &Options,
+) -> Result<Vec<Policy>, CliError> {
     let mut ours = Vec::new();
-    for policy in management_client.api.policies(&management_client.vhost, Scope::Users).await? {
+    for policy in management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?
+    {
         let Some(mark) = PolicyName::of(&policy).filter(|mark| mark.queue == options.queue) else {
             continue;
         };
@@ -125,10 +139,17 @@ async fn ours(management_client: &ManagementClient, options: &Options) -> Result
 
 /// What is in force then, in a sentence.
 async fn after(management_client: &ManagementClient, name: &str) -> Result<String, CliError> {
-    let Some(queue) = management_client.api.queue(&management_client.vhost, name).await? else {
+    let Some(queue) = management_client
+        .api
+        .queue(&management_client.vhost, name)
+        .await?
+    else {
         return Ok("its queue is gone".to_owned());
     };
-    let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     let dropped = "what it rejects is dropped from then on";
     Ok(match base_of(&queue, &policies) {
         Some(Some(base)) => {
@@ -148,10 +169,17 @@ async fn after(management_client: &ManagementClient, name: &str) -> Result<Strin
 async fn until_gone(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
     let until = Instant::now() + TIME_LIMIT;
     loop {
-        let seen = management_client.api.queue(&management_client.vhost, name).await?;
-        let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
+        let seen = management_client
+            .api
+            .queue(&management_client.vhost, name)
+            .await?;
+        let policies = management_client
+            .api
+            .policies(&management_client.vhost, Scope::Users)
+            .await?;
         let seen = seen.and_then(|queue| queue.policy);
-        let is_ours = |policy: &Policy| PolicyName::of(policy).is_some_and(|mark| mark.queue == name);
+        let is_ours =
+            |policy: &Policy| PolicyName::of(policy).is_some_and(|mark| mark.queue == name);
         let gone = !policies.iter().any(is_ours)
             && seen
                 .as_ref()

@@ -66,9 +66,19 @@ const NAMES: QueueNames = QueueNames {
 
 /// What harms the messages of `queue` while they are retried: in the queue itself, and where they wait and are parked. Of what a policy
 /// or a feature flag does there AMQP says nothing.
-pub(crate) async fn harm_to(queue: &str, management_client: &ManagementClient) -> Result<Vec<Finding>, CliError> {
+pub(crate) async fn harm_to(
+    queue: &str,
+    management_client: &ManagementClient,
+) -> Result<Vec<Finding>, CliError> {
     let times = (MINUTE, 5 * MINUTE); // nothing of what is asked for depends on them
-    let snapshot = Snapshot::take(&management_client.api, &management_client.vhost, NAMES, times.0, times.1).await?;
+    let snapshot = Snapshot::take(
+        &management_client.api,
+        &management_client.vhost,
+        NAMES,
+        times.0,
+        times.1,
+    )
+    .await?;
     let mut findings = examine(&snapshot);
     findings.retain(|finding| {
         let harm = [
@@ -111,7 +121,11 @@ pub(crate) async fn warn_of_lost_parking(queue: &str, management_client: &Manage
     .await;
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let handler_timeout = duration("--handler-timeout", &options.handler_timeout)?;
     let stuck_after = duration("--stuck-after", &options.stuck_after)?;
     let management_client = options.management.open(global)?;
@@ -120,7 +134,14 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         spinner.set_style(style);
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
-    let taken = Snapshot::take(&management_client.api, &management_client.vhost, NAMES, handler_timeout, stuck_after).await;
+    let taken = Snapshot::take(
+        &management_client.api,
+        &management_client.vhost,
+        NAMES,
+        handler_timeout,
+        stuck_after,
+    )
+    .await;
     spinner.finish_and_clear();
     let snapshot = taken?;
     if let Some(missing) = options
@@ -141,7 +162,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         for finding in &findings {
             show(finding, output)?;
         }
-        let all = place(snapshot.queue_count(), &management_client.vhost, &options.queues);
+        let all = place(
+            snapshot.queue_count(),
+            &management_client.vhost,
+            &options.queues,
+        );
         output.line(&format!("{all}: {}", summary(&findings, ignored)))?;
         for unknown in &snapshot.unknown {
             output.note(&format!("note: {}", unknown.sentence()));
@@ -246,7 +271,12 @@ pub(crate) fn finding_as_json(finding: &Finding) -> Value {
     })
 }
 
-fn as_json(findings: &[Finding], ignored: usize, snapshot: &Snapshot, management_client: &ManagementClient) -> Value {
+fn as_json(
+    findings: &[Finding],
+    ignored: usize,
+    snapshot: &Snapshot,
+    management_client: &ManagementClient,
+) -> Value {
     let findings: Vec<Value> = findings.iter().map(finding_as_json).collect();
     let unknown: Vec<&str> = snapshot
         .unknown

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use retryrmq::{parking_queue, terminal_escape, work_queue_of};
 use retryrmq_operator::{
-    dlx_policy::{PolicyChange, Obstacle, PolicyPlan, DeadLetterRoute, DeadLetterTarget, plan},
+    dlx_policy::{DeadLetterRoute, DeadLetterTarget, Obstacle, PolicyChange, PolicyPlan, plan},
     doctor::Finding,
     management::{Policy, Queue, QueueKind, Scope},
 };
@@ -75,7 +75,11 @@ pub(crate) struct Options {
     management: management::Management,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let name = &options.queue;
     if let Some(work) = work_queue_of(name) {
         return Err(CliError::usage(format!(
@@ -97,7 +101,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     if options.service {
         check_service(&management_client).await?;
     }
-    let is_there = match management_client.api.queue(&management_client.vhost, &target).await? {
+    let is_there = match management_client
+        .api
+        .queue(&management_client.vhost, &target)
+        .await?
+    {
         _ if options.service => true,
         Some(queue) if queue.kind == QueueKind::Stream => {
             return Err(CliError::refused(format!(
@@ -110,7 +118,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     };
     let (policy, changes, base) = match &decided {
         PolicyPlan::Done(policy) => {
-            let made = !is_there && make_again(&management_client, &target, &options, output).await?;
+            let made =
+                !is_there && make_again(&management_client, &target, &options, output).await?;
             return already(policy.as_ref(), &target, &options, (is_there, made), output);
         }
         PolicyPlan::Make {
@@ -163,24 +172,36 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
 
 /// What would take the dead letters away again where they are parked.
 async fn harm(queue: &str, management_client: &ManagementClient) -> Vec<Finding> {
-    doctor::harm_to(queue, management_client).await.unwrap_or_else(|why| {
-        tracing::warn!(
-            "whether the parking queue keeps what it is given was not looked at: {}",
-            why.sentence()
-        );
-        Vec::new()
-    })
+    doctor::harm_to(queue, management_client)
+        .await
+        .unwrap_or_else(|why| {
+            tracing::warn!(
+                "whether the parking queue keeps what it is given was not looked at: {}",
+                why.sentence()
+            );
+            Vec::new()
+        })
 }
 
 /// Refuses to send dead letters where nobody takes them: the broker drops them in silence.
 async fn check_service(management_client: &ManagementClient) -> Result<(), CliError> {
     let at = shell_words::quote(&management_client.vhost);
-    if !management_client.api.exchanges(&management_client.vhost).await?.contains_key(SERVICE) {
+    if !management_client
+        .api
+        .exchanges(&management_client.vhost)
+        .await?
+        .contains_key(SERVICE)
+    {
         return Err(CliError::not_found(format!(
             "there is no exchange `{SERVICE}` in virtual host {at}: start the service there first, with `retryrmq serve`, which declares it"
         )));
     }
-    if management_client.api.bindings(&management_client.vhost, SERVICE).await?.is_empty() {
+    if management_client
+        .api
+        .bindings(&management_client.vhost, SERVICE)
+        .await?
+        .is_empty()
+    {
         return Err(CliError::not_found(format!(
             "no queue is bound to the exchange `{SERVICE}` in virtual host {at}, so that what goes there is dropped: start the service there, \
              with `retryrmq serve`, which binds it"
@@ -190,7 +211,11 @@ async fn check_service(management_client: &ManagementClient) -> Result<(), CliEr
 }
 
 /// What is to be done, from what is there now.
-async fn decide(management_client: &ManagementClient, options: &Options, target: &str) -> Result<PolicyPlan, CliError> {
+async fn decide(
+    management_client: &ManagementClient,
+    options: &Options,
+    target: &str,
+) -> Result<PolicyPlan, CliError> {
     let queue = management_client.queue(&options.queue).await?;
     if queue.exclusive {
         return Err(CliError::refused(format!(
@@ -198,7 +223,10 @@ async fn decide(management_client: &ManagementClient, options: &Options, target:
             queue.name
         )));
     }
-    let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     let route = if options.service {
         DeadLetterRoute::Exchange(target)
     } else {
@@ -208,7 +236,8 @@ async fn decide(management_client: &ManagementClient, options: &Options, target:
         route,
         replaces: options.replace,
     };
-    plan(&queue, &policies, &target).map_err(|obstacle| refused(&obstacle, &queue, management_client))
+    plan(&queue, &policies, &target)
+        .map_err(|obstacle| refused(&obstacle, &queue, management_client))
 }
 
 fn refused(obstacle: &Obstacle, queue: &Queue, management_client: &ManagementClient) -> CliError {
@@ -246,9 +275,15 @@ fn show_queue(name: &str, output: &Output) -> Result<(), CliError> {
     ))
 }
 
-async fn make_parking_queue(management_client: &ManagementClient, name: &str) -> Result<(), CliError> {
+async fn make_parking_queue(
+    management_client: &ManagementClient,
+    name: &str,
+) -> Result<(), CliError> {
     let parking = json!({"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000});
-    management_client.api.put_queue(&management_client.vhost, name, &parking).await?;
+    management_client
+        .api
+        .put_queue(&management_client.vhost, name, &parking)
+        .await?;
     tokio::time::sleep(SAFE_AGE).await;
     Ok(())
 }
@@ -315,16 +350,26 @@ fn already(
 }
 
 /// Makes the policy, waits until it is in force, and takes away what it takes the place of.
-async fn apply(management_client: &ManagementClient, decided: &PolicyPlan, queue: &str) -> Result<(), CliError> {
+async fn apply(
+    management_client: &ManagementClient,
+    decided: &PolicyPlan,
+    queue: &str,
+) -> Result<(), CliError> {
     let PolicyPlan::Make {
         policy, obsolete, ..
     } = decided
     else {
         return Ok(());
     };
-    management_client.api.put_policy(&management_client.vhost, policy).await?;
+    management_client
+        .api
+        .put_policy(&management_client.vhost, policy)
+        .await?;
     for name in obsolete {
-        management_client.api.delete_policy(&management_client.vhost, name).await?;
+        management_client
+            .api
+            .delete_policy(&management_client.vhost, name)
+            .await?;
     }
     let until = Instant::now() + TIME_LIMIT;
     loop {
@@ -395,7 +440,13 @@ fn show(
     Ok(())
 }
 
-fn as_json(queue: &str, policy: &Policy, changes: &[PolicyChange], target: &str, done: bool) -> Value {
+fn as_json(
+    queue: &str,
+    policy: &Policy,
+    changes: &[PolicyChange],
+    target: &str,
+    done: bool,
+) -> Value {
     let changes: Vec<Value> = changes
         .iter()
         .map(|change| json!({"key": change.key, "before": change.before, "after": change.after}))

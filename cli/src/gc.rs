@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::Args;
-use retryrmq::{Client, Policy, WaitingQueue, DeleteResult, format_duration, terminal_escape};
+use retryrmq::{Client, DeleteResult, Policy, WaitingQueue, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
 use crate::{
     error::CliError,
     exit::Exit,
     global::Global,
-    output::{Color, Column, TextStyle, Output, TableCell},
+    output::{Color, Column, Output, TableCell, TextStyle},
     prompt,
     setup::Setup,
     waiting::policies,
@@ -145,7 +145,11 @@ fn kept(policies: &[Policy]) -> BTreeSet<Duration> {
     delays.chain(detour).collect()
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let wanted = wanted(&options)?;
     let was = policies(&options.was)?;
     let client = global.connect().await?;
@@ -195,7 +199,10 @@ async fn sweep(
             .filter(|finding| finding.verdict == QueueVerdict::Unneeded)
         {
             let waiting = client.waiting(&finding.queue);
-            finding.verdict = match waiting.delete_unused(&finding.waiting_queue, options.seen_empty).await {
+            finding.verdict = match waiting
+                .delete_unused(&finding.waiting_queue, options.seen_empty)
+                .await
+            {
                 Ok(DeleteResult::Deleted) => QueueVerdict::Deleted,
                 Ok(DeleteResult::DeletedWith(lost)) => QueueVerdict::Lost(lost),
                 Ok(DeleteResult::Consumed) => QueueVerdict::Consumed,
@@ -214,7 +221,9 @@ async fn sweep(
     let exit = report(&findings, output)?;
     match failed {
         // The exit code tells of the worst: that messages are gone.
-        Some(error) if exit == Exit::Failed => Err(CliError::failed(CliError::from(error).sentence())),
+        Some(error) if exit == Exit::Failed => {
+            Err(CliError::failed(CliError::from(error).sentence()))
+        }
         Some(error) => Err(error.into()),
         None => Ok(exit),
     }
@@ -283,8 +292,12 @@ fn report(findings: &[Finding], output: &Output) -> Result<Exit, CliError> {
     {
         return Ok(Exit::Failed);
     }
-    let stayed =
-        |finding: &Finding| matches!(finding.verdict, QueueVerdict::Consumed | QueueVerdict::Uncertain);
+    let stayed = |finding: &Finding| {
+        matches!(
+            finding.verdict,
+            QueueVerdict::Consumed | QueueVerdict::Uncertain
+        )
+    };
     Ok(if findings.iter().any(stayed) {
         Exit::Refused
     } else {

@@ -47,7 +47,10 @@ impl LinePrinter {
                 }
                 Ok(())
             }
-            Some(cli_error) => Err(CliError::failed(format!("{}; {summary}", cli_error.sentence()))),
+            Some(cli_error) => Err(CliError::failed(format!(
+                "{}; {summary}",
+                cli_error.sentence()
+            ))),
         }
     }
 }

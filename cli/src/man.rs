@@ -23,7 +23,11 @@ Examples:
   retryrmq man ~/.local/share/man/man1                then: man retryrmq-consume";
 
 /// Prints the page of `command`, or writes all.
-pub(crate) fn run(options: &Options, mut command: Command, output: &Output) -> Result<Exit, CliError> {
+pub(crate) fn run(
+    options: &Options,
+    mut command: Command,
+    output: &Output,
+) -> Result<Exit, CliError> {
     command.build();
     let Some(folder) = &options.dir else {
         output.raw(&page(&command)?)?;

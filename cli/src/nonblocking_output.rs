@@ -92,7 +92,12 @@ struct Waiting {
 }
 
 impl NonblockingOutput {
-    fn to(to: impl Write + Send + 'static, is_log: bool, room: usize, remark: DroppedNotice) -> Self {
+    fn to(
+        to: impl Write + Send + 'static,
+        is_log: bool,
+        room: usize,
+        remark: DroppedNotice,
+    ) -> Self {
         let (tell, broken) = watch::channel(false);
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Waiting {
@@ -320,7 +325,9 @@ mod tests {
         let (go, may) = mpsc::channel();
         let (came, comes) = mpsc::channel();
         (
-            NonblockingOutput::to(SlowReader(may, came), false, room, |count| format!("-{count}")),
+            NonblockingOutput::to(SlowReader(may, came), false, room, |count| {
+                format!("-{count}")
+            }),
             go,
             comes,
         )
@@ -340,7 +347,10 @@ mod tests {
         }
         assert!(nonblocking.finish(Instant::now()) > 0, "nobody reads");
         (0..9).for_each(|_| read.send(()).unwrap());
-        assert_eq!(nonblocking.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(
+            nonblocking.finish(Instant::now() + Duration::from_secs(60)),
+            0
+        );
         let rest: Vec<u8> = lines.try_iter().flatten().collect();
         // The last one had room if the writer was quick.
         let rest = String::from_utf8(rest).unwrap();
@@ -358,6 +368,9 @@ mod tests {
         nonblocking.broken().await;
         let error = nonblocking.say(b"two\n".to_vec()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(nonblocking.finish(Instant::now() + Duration::from_secs(60)), 0);
+        assert_eq!(
+            nonblocking.finish(Instant::now() + Duration::from_secs(60)),
+            0
+        );
     }
 }

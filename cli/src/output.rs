@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{
     error::CliError,
     exit::Exit,
-    global::{Global, ColorMode},
+    global::{ColorMode, Global},
     json, nonblocking_output, time_format,
 };
 
@@ -175,13 +175,21 @@ impl Output {
 
     /// Prints a table without lines, columns two spaces apart. On a terminal each column is cut to what it may take, and the
     /// last one gets the rest of the line; where that is too little, the widest give way. A row is a line.
-    pub(crate) fn table(&self, columns: &[Column], rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
+    pub(crate) fn table(
+        &self,
+        columns: &[Column],
+        rows: Vec<Vec<TableCell>>,
+    ) -> Result<(), CliError> {
         self.page(&mut PagedTable::new(columns), rows)
     }
 
     /// Prints the next rows of a table that is too long to be held: the first ones with the header, and no column narrower than
     /// in the pages before.
-    pub(crate) fn page(&self, paged_table: &mut PagedTable, mut rows: Vec<Vec<TableCell>>) -> Result<(), CliError> {
+    pub(crate) fn page(
+        &self,
+        paged_table: &mut PagedTable,
+        mut rows: Vec<Vec<TableCell>>,
+    ) -> Result<(), CliError> {
         let columns = &paged_table.columns;
         let mut widths = taken(columns, &rows, &paged_table.widths);
         if let Some(width) = self.width {

@@ -82,7 +82,11 @@ const DELAYED_OUTSTANDING: usize = 4;
 /// RabbitMQ takes more, clients and operators rarely do.
 const LONGEST_NAME: usize = 255;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let template = Template::read(&options)?;
     if options.body.is_none() && io::stdin().is_terminal() {
         return Err(CliError::usage(
@@ -159,7 +163,8 @@ struct Bodies {
 /// Reads in the background: lines may trickle in for hours.
 fn bodies(options: &Options) -> Result<Bodies, CliError> {
     let (send, bodies) = mpsc::channel(OUTSTANDING);
-    let unreadable = |why: io::Error| CliError::failed(format!("cannot read standard input: {why}"));
+    let unreadable =
+        |why: io::Error| CliError::failed(format!("cannot read standard input: {why}"));
     if options.lines {
         std::thread::spawn(move || {
             for line in io::BufRead::split(io::stdin().lock(), b'\n') {

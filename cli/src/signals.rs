@@ -17,7 +17,8 @@ impl Signals {
     /// Listens from now on.
     pub(crate) fn listen() -> Result<Self, CliError> {
         let listen = |kind| {
-            signal(kind).map_err(|why| CliError::failed(format!("cannot listen for signals: {why}")))
+            signal(kind)
+                .map_err(|why| CliError::failed(format!("cannot listen for signals: {why}")))
         };
         let hangup = (!is_ignored()).then(|| listen(SignalKind::hangup()));
         Ok(Self {

@@ -12,7 +12,7 @@ use crate::{
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Color, Column, TextStyle, Output},
+    output::{Color, Column, Output, TextStyle},
     retry_args::{RetryArgs, not_reserved},
 };
 use retryrmq::terminal_escape;
@@ -65,7 +65,11 @@ arguments, purpose, status (present, created, missing, differs, unknown) and, as
 far as there is one, type, exchange, routing_key, difference. With --management also
 warnings, as the findings of `doctor`, or null and warnings_error.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
     let queue_type = options.retry_args.queue_type()?;
     if options.queue.is_empty() {
@@ -150,7 +154,11 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     Ok(exit)
 }
 
-async fn examine(options: &Options, plan: &Plan, global: &Global) -> Result<Vec<Finding>, CliError> {
+async fn examine(
+    options: &Options,
+    plan: &Plan,
+    global: &Global,
+) -> Result<Vec<Finding>, CliError> {
     let (rules, strategy) = (options.retry_args.rules()?, options.retry_args.strategy()?);
     let queue_type = options.retry_args.queue_type()?;
     let client = global.connect_for(queue_type).await?;

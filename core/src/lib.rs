@@ -29,12 +29,13 @@ pub use consumer::contract;
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub use consumer::service;
 pub use consumer::{
-    Attempt, Consumer, Decision, Delivery, FailedMessage, FromMessage, IntoOutcome, IntoOutcomes,
-    InvalidBody, Json, ErrorClassifier, Message, Messages, Pause, Retrier, RunningConsumer, Signal, Simulation, Step,
-    Subscription, Token, Trial, defer, extract, fatal, park, retry_after, undecodable,
+    Attempt, Consumer, Decision, Delivery, ErrorClassifier, FailedMessage, FromMessage,
+    IntoOutcome, IntoOutcomes, InvalidBody, Json, Message, Messages, Pause, Retrier,
+    RunningConsumer, Signal, Simulation, Step, Subscription, Token, Trial, defer, extract, fatal,
+    park, retry_after, undecodable,
 };
 #[doc(hidden)]
-pub use consumer::{NextStep, AttemptLogLine};
+pub use consumer::{AttemptLogLine, NextStep};
 pub use error::{Error, ErrorKind, Result};
 /// The AMQP types of lapin 4: properties, headers and their values. They are part of this crate's interface, so a new major version of
 /// lapin is a new major version of this crate. Import them from here, so that your version is the same.
@@ -44,9 +45,10 @@ pub use publish::Publish;
 #[doc(hidden)]
 pub use retry::RetryState;
 pub use retry::{
-    AgeFrom, Backoff, DAY, DIRECT_REPLY_TO, XDeath, QueueDepth, Failure, Forecast, HOUR, Handover,
-    HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, ForecastInterval, Outcome, ParkReason,
-    Policy, AttemptRound, Rule, Rules, SECOND, format_duration, parse_duration, delay_step,
+    AgeFrom, AttemptRound, Backoff, DAY, DIRECT_REPLY_TO, Failure, Forecast, ForecastInterval,
+    HOUR, Handover, HistoryEntry, Limits, Load, MAX_DELAY, MILLISECOND, MINUTE, Outcome,
+    ParkReason, Policy, QueueDepth, Rule, Rules, SECOND, XDeath, delay_step, format_duration,
+    parse_duration,
 };
 pub use stream::{StreamEntry, StreamFrom, StreamReader};
 #[cfg(feature = "log-lines")]
@@ -58,4 +60,4 @@ pub use topology::{
     unreadable_queue, waiting_queue, work_queue_of,
 };
 pub use unreadable::{Unreadable, UnreadableMessage};
-pub use waiting::{WaitingWalk, WaitingQueue, DeleteResult, WaitingMessage, Waiting};
+pub use waiting::{DeleteResult, Waiting, WaitingMessage, WaitingQueue, WaitingWalk};

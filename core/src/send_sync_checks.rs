@@ -2,9 +2,9 @@
 
 use crate::{
     Addresses, Attempt, Browse, Client, ClientOptions, Consumer, Credentials, Decision, Delivery,
-    EraseWalk, Error, Event, FailedMessage, ErrorClassifier, WaitingWalk, Message, Messages, Outcome, Parked, Plan, Policy,
-    Publish, Record, Resend, Retrier, Rule, Rules, RunningConsumer, Server, Signal, Simulation, Stats,
-    StreamReader, Subscription, Token, Trial, Waiting,
+    EraseWalk, Error, ErrorClassifier, Event, FailedMessage, Message, Messages, Outcome, Parked,
+    Plan, Policy, Publish, Record, Resend, Retrier, Rule, Rules, RunningConsumer, Server, Signal,
+    Simulation, Stats, StreamReader, Subscription, Token, Trial, Waiting, WaitingWalk,
 };
 
 const fn is_send_and_sync<T: Send + Sync + 'static>() {}

@@ -128,7 +128,11 @@ impl Condition {
         let gone = || EvaluationError::of("it cannot be judged");
         let evaluator = match self.evaluator.take() {
             Some(evaluator) => evaluator,
-            None => Evaluator::start(&self.text, &[]).map_err(EvaluationError::of)?.0,
+            None => {
+                Evaluator::start(&self.text, &[])
+                    .map_err(EvaluationError::of)?
+                    .0
+            }
         };
         evaluator.questions.send(variables).map_err(|_| gone())?;
         match evaluator.answers.recv_timeout(LIMIT + LAST_STEP) {
@@ -168,10 +172,11 @@ impl Evaluator {
                 ask_in_loops(&mut timed);
                 let environment = Arc::new(Env::stdlib());
                 while let Ok(variables) = asked.recv() {
-                    let evaluated =
-                        catch_unwind(AssertUnwindSafe(|| evaluator(&timed, &environment, variables)));
-                    let evaluated =
-                        evaluated.unwrap_or_else(|_| Err(EvaluationError::of("it cannot be judged")));
+                    let evaluated = catch_unwind(AssertUnwindSafe(|| {
+                        evaluator(&timed, &environment, variables)
+                    }));
+                    let evaluated = evaluated
+                        .unwrap_or_else(|_| Err(EvaluationError::of("it cannot be judged")));
                     if answer.send(evaluated).is_err() {
                         return;
                     }
@@ -430,7 +435,9 @@ mod tests {
         let mut variables = Variables::new();
         variables.insert("body".to_owned(), body);
         let mut condition = Condition::parse(text, &["body", "headers"])?;
-        condition.holds(variables).map_err(|unevaluated| unevaluated.why)
+        condition
+            .holds(variables)
+            .map_err(|unevaluated| unevaluated.why)
     }
 
     #[test]
@@ -529,8 +536,15 @@ mod tests {
             let messages = if text.starts_with("body.all") { 4 } else { 1 };
             for _ in 0..messages {
                 let variables = Variables::from_iter([("body".to_owned(), json!(list))]);
-                assert_eq!(condition.holds(variables), Err(EvaluationError::slow()), "{text}");
-                assert!(condition.evaluator.is_some(), "the same thread goes on: {text}");
+                assert_eq!(
+                    condition.holds(variables),
+                    Err(EvaluationError::slow()),
+                    "{text}"
+                );
+                assert!(
+                    condition.evaluator.is_some(),
+                    "the same thread goes on: {text}"
+                );
             }
             let variables = Variables::from_iter([("body".to_owned(), json!([1]))]);
             assert!(condition.holds(variables).is_ok(), "{text}");

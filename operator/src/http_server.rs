@@ -115,7 +115,12 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router, slot: ConnectionSlot) {
+async fn serve_connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    slot: ConnectionSlot,
+) {
     let router = TowerToHyperService::new(router);
     let state = Arc::clone(&slot.state);
     let service = service_fn(|request: Request<Incoming>| {

@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, Uri, header},
     response::{Html, IntoResponse, Redirect},
 };
-use retryrmq_operator::management::{Address, ManagementErrorKind, Management};
+use retryrmq_operator::management::{Address, Management, ManagementErrorKind};
 use serde_json::json;
 use tokio::net::TcpListener;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use proptest::prelude::*;
 use retryrmq_operator::other_libraries::{
-    DeadLetter, Headers, RawDeadLetter, Library, ReplayedMessage, DeadLetterSource, Value, read,
+    DeadLetter, DeadLetterSource, Headers, Library, RawDeadLetter, ReplayedMessage, Value, read,
 };
 use serde_json::{Value as Json, json};
 
@@ -761,5 +761,8 @@ fn an_envelope_of_millions_of_empty_lists_is_refused_and_not_built() {
         died_in_own_queue: false,
     };
     let letter = read(&letter).unwrap();
-    assert!(matches!(letter.replay, ReplayedMessage::Never(_)), "{letter:?}");
+    assert!(
+        matches!(letter.replay, ReplayedMessage::Never(_)),
+        "{letter:?}"
+    );
 }

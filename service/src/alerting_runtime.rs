@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::{
     EventBus, ServiceEvent,
-    alerts::{self, BrokerStateStore, Counts, Alerting, Handle, NotifierMode},
+    alerts::{self, Alerting, BrokerStateStore, Counts, Handle, NotifierMode},
     history::HISTORY_STREAM,
     intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE},
     policy::ConfigWatcher,
@@ -150,7 +150,12 @@ impl RunningTasks {
 }
 
 impl AlertingRuntime {
-    pub(crate) fn new(access: ManagementAccess, event_bus: EventBus, config_watcher: Arc<ConfigWatcher>, running: RunningTasks) -> Self {
+    pub(crate) fn new(
+        access: ManagementAccess,
+        event_bus: EventBus,
+        config_watcher: Arc<ConfigWatcher>,
+        running: RunningTasks,
+    ) -> Self {
         Self {
             access,
             event_bus,
@@ -321,7 +326,9 @@ mod tests {
             let path = folder.path().join("state");
             let memory = Arc::new(FileStateStore::new(&path));
             let alerts = alerts::Configuration::default();
-            let handle = Alerting::start(&alerts, memory, NotifierMode::Alone).await.unwrap();
+            let handle = Alerting::start(&alerts, memory, NotifierMode::Alone)
+                .await
+                .unwrap();
             let running = RunningTasks::default();
             *running.lock() = Some(Supervisor {
                 handle,

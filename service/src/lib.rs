@@ -46,9 +46,11 @@ pub use health::Health;
 pub use intake::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 pub use logging::{LogFormat, start_logging};
 pub use metrics::Metrics;
-pub use policy::{Action, ServiceConfig, PolicyFile, Reason, schema};
+pub use policy::{Action, PolicyFile, Reason, ServiceConfig, schema};
 pub use service::{Service, ServiceOptions};
-pub use service_event::{DecodedBody, ServiceEvent, ParkedReport, RetryEvent, QueueTrouble, TroubleState};
+pub use service_event::{
+    DecodedBody, ParkedReport, QueueTrouble, RetryEvent, ServiceEvent, TroubleState,
+};
 pub use settings::{Settings, first};
 pub use systemd::{tell_stopping, tell_systemd};
 pub use waiting::StoreInspector;

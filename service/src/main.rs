@@ -12,8 +12,8 @@ use bytesize::ByteSize;
 use clap::{ArgAction, Parser};
 use retryrmq::ErrorKind;
 use retryrmq_serve::{
-    ServiceConfig, LogFormat, Service, ServiceOptions, StoreInspector, first, schema, start_logging, store,
-    tell_stopping, tell_systemd,
+    LogFormat, Service, ServiceConfig, ServiceOptions, StoreInspector, first, schema,
+    start_logging, store, tell_stopping, tell_systemd,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
@@ -132,7 +132,10 @@ fn main() -> ExitCode {
     };
     let form = match options.json {
         true => LogFormat::Json,
-        false => options.log.or(service_config.settings().log).unwrap_or_default(),
+        false => options
+            .log
+            .or(service_config.settings().log)
+            .unwrap_or_default(),
     };
     let level = match (options.quiet, options.verbose) {
         (true, _) => LevelFilter::ERROR,

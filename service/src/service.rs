@@ -11,12 +11,15 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    ServiceConfig, EventBus, Health, Metrics,
-    alerting_runtime::{ManagementAccess, AlertingRuntime, RunningTasks},
+    EventBus, Health, Metrics, ServiceConfig,
+    alerting_runtime::{AlertingRuntime, ManagementAccess, RunningTasks},
     delayed::DelayedDispatcher,
     history::History,
     http::{self, ProbeState},
-    intake::{DeadLetterHandler, Disposition, HANDOVER_QUEUE, INTAKE_QUEUE, StoreTasks, ChannelState, plan},
+    intake::{
+        ChannelState, DeadLetterHandler, Disposition, HANDOVER_QUEUE, INTAKE_QUEUE, StoreTasks,
+        plan,
+    },
     memory_budget::MemoryBudget,
     policy::{ConfigWatcher, read_config},
     startup::begin,
@@ -153,7 +156,8 @@ impl Service {
                     memory,
                 )
             });
-            pages = Some(tokio::spawn(http::serve(listener, probe_state, page.clone())).abort_handle());
+            pages =
+                Some(tokio::spawn(http::serve(listener, probe_state, page.clone())).abort_handle());
         }
         Ok(Self {
             config_watcher,
@@ -271,7 +275,8 @@ impl Service {
             &self.health,
             self.options.prefetch,
         );
-        let dispatcher = Arc::new(dispatcher.store_handle(store_tasks.as_ref().map(StoreTasks::store_handle)));
+        let dispatcher =
+            Arc::new(dispatcher.store_handle(store_tasks.as_ref().map(StoreTasks::store_handle)));
         let (stop, stopped) = watch::channel(false);
         let mut delayed = JoinSet::new();
         delayed.spawn(watch_over(
@@ -287,13 +292,20 @@ impl Service {
             management_ca: self.options.management_ca.clone(),
         };
         let config_watcher = Arc::clone(&self.config_watcher);
-        let reporting = AlertingRuntime::new(access, self.event_bus.clone(), config_watcher, self.running.clone());
+        let reporting = AlertingRuntime::new(
+            access,
+            self.event_bus.clone(),
+            config_watcher,
+            self.running.clone(),
+        );
         let mut beside = Box::pin(async {
             tokio::join!(
-                self.config_watcher.watch_file(self.seen.clone(), &self.metrics),
+                self.config_watcher
+                    .watch_file(self.seen.clone(), &self.metrics),
                 self.keep(client),
                 reporting.run(client),
-                self.history.run(client, &self.event_bus, &self.config_watcher)
+                self.history
+                    .run(client, &self.event_bus, &self.config_watcher)
             )
         });
         loop {
@@ -315,7 +327,9 @@ impl Service {
                     let (handler, subscription) = (Arc::clone(&handler), Arc::clone(subscription));
                     on_their_way.spawn(async move {
                         match handler.handle(&delivery.message, losses).await {
-                            Disposition::Done => subscription.settle([(delivery.token, Outcome::Ack)]),
+                            Disposition::Done => {
+                                subscription.settle([(delivery.token, Outcome::Ack)])
+                            }
                             Disposition::Returned => subscription.give_back([delivery.token]),
                         }
                     });
@@ -420,7 +434,10 @@ impl Service {
 }
 
 /// The store that the policy names, for the virtual host of this URL. Nothing is connected yet.
-pub(crate) fn open_store(service_config: &ServiceConfig, url: &str) -> Result<Option<Arc<RedisStore>>, String> {
+pub(crate) fn open_store(
+    service_config: &ServiceConfig,
+    url: &str,
+) -> Result<Option<Arc<RedisStore>>, String> {
     let Some(configuration) = service_config.store() else {
         return Ok(None);
     };

@@ -6,7 +6,9 @@ use crate::{
     ServiceConfig,
     intake::WaitReason,
     service::open_store,
-    store::{CancelResult, Error, Id, Destination, ListedMessage, Page, Result, Store, redis::RedisStore},
+    store::{
+        CancelResult, Destination, Error, Id, ListedMessage, Page, Result, Store, redis::RedisStore,
+    },
 };
 
 /// As many are asked for at a time.
@@ -39,7 +41,7 @@ impl StoreInspector {
             let page = Page {
                 from,
                 limit: PAGE,
-                line: None,
+                destination: None,
             };
             let listing = self.0.list(&page).await?;
             for message in &listing.messages {
@@ -76,7 +78,7 @@ impl StoreInspector {
 fn line(listed: &ListedMessage) -> String {
     let draft = listed.message.draft();
     let id = |id: &Option<retryrmq::types::ShortString>| id.as_ref().map(ToString::to_string);
-    let (queue, exchange) = match listed.message.line() {
+    let (queue, exchange) = match listed.message.destination() {
         Destination::Queue(queue) => (Some(queue), None),
         Destination::Exchange(exchange, _) => (None, Some(exchange)),
     };

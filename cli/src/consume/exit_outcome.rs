@@ -70,12 +70,16 @@ pub(super) fn outcome(ending: CommandEnd, words: OutcomeWords<'_>) -> (Outcome, 
     };
     let (requested, cut) = requested_outcome::bounded(requested, words.longest);
     let is_hopeless = ending == CommandEnd::Exit(PARK);
-    let outcome = requested_outcome::outcome(requested, is_hopeless, |said| failure(ending, text, said));
+    let outcome =
+        requested_outcome::outcome(requested, is_hopeless, |said| failure(ending, text, said));
     (outcome, remark.or(cut))
 }
 
 /// The last line of standard error, and what stands before it.
-fn of_standard_error(ending: CommandEnd, text: &str) -> (Option<RequestedOutcome>, &str, Option<String>) {
+fn of_standard_error(
+    ending: CommandEnd,
+    text: &str,
+) -> (Option<RequestedOutcome>, &str, Option<String>) {
     let (before, last) = text.rsplit_once('\n').unwrap_or(("", text));
     let before = before.trim_end();
     match RequestedOutcome::read(last) {
@@ -179,7 +183,10 @@ mod tests {
 
     #[test]
     fn the_status_decides() {
-        assert_eq!(outcome(CommandEnd::Exit(0), b"retry-after: 1s").0, Outcome::Ack);
+        assert_eq!(
+            outcome(CommandEnd::Exit(0), b"retry-after: 1s").0,
+            Outcome::Ack
+        );
         let (parked, _) = outcome(CommandEnd::Exit(65), b"no such customer\nretry-after: 1s\n");
         let Outcome::Park {
             reason: ParkReason::Requested,
@@ -209,8 +216,13 @@ mod tests {
 
     #[test]
     fn the_last_line_is_the_error_and_all_of_it_the_stack() {
-        let (failure, _) =
-            retried(outcome(CommandEnd::Exit(1), b"Traceback:\n  line 3\nKeyError: 'id'\n\n").0);
+        let (failure, _) = retried(
+            outcome(
+                CommandEnd::Exit(1),
+                b"Traceback:\n  line 3\nKeyError: 'id'\n\n",
+            )
+            .0,
+        );
         assert_eq!(failure.error, "KeyError: 'id'");
         assert_eq!(
             failure.stack.as_deref(),

@@ -46,11 +46,15 @@ use self::{
     run::{RunEnd, Urgency},
 };
 use crate::{
-    doctor, error::CliError, exit::Exit, global::Global, management::ManagementClient, nonblocking_output,
-    output::Output, signals::Signals,
+    doctor, error::CliError, exit::Exit, global::Global, management::ManagementClient,
+    nonblocking_output, output::Output, signals::Signals,
 };
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let (settings, task) = options.settings()?;
     nonblocking_output::start(); // who reads what is printed must not hold up messages
     let consumer = options.consumer(&settings)?;
@@ -81,7 +85,8 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
     let consumer = consumer.client(client.clone()).on_event(move |event| {
         let _ = events.send(event.clone()); // at the end nobody listens any more
     });
-    let mut policies = management_client.map(|management_client| PolicyWarnings::new(&options.queue, management_client));
+    let mut policies = management_client
+        .map(|management_client| PolicyWarnings::new(&options.queue, management_client));
     if let Some(policies) = &mut policies {
         let looked = tokio::time::timeout(POLICY_TIMEOUT, policies.warn());
         tokio::select! {

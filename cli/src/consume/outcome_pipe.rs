@@ -92,7 +92,9 @@ impl OutcomePipe {
             left = left.saturating_sub(read as u64);
         }
         match &*self.kept() {
-            PipeContent::Last(line) => Vec::from_iter(Some(line.bytes()).filter(|line| !line.is_empty())),
+            PipeContent::Last(line) => {
+                Vec::from_iter(Some(line.bytes()).filter(|line| !line.is_empty()))
+            }
             PipeContent::Each(lines) => lines.all(),
         }
     }

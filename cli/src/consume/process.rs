@@ -27,7 +27,7 @@ use super::{
     orphan_reaper::OrphanReaper,
     outcome_pipe::OutcomePipe,
     process_group::{ProcessGroup, ProcessGroups},
-    run::{RunEnd, Urgency, RunVerdict},
+    run::{RunEnd, RunVerdict, Urgency},
     stderr_tail::StderrForward,
     zombie_reaper::{self, AwaitedChild},
 };

@@ -43,9 +43,14 @@ impl RequestedOutcome {
 }
 
 /// `requested` with a delay of at most `longest`, and a remark if it wanted more.
-pub(super) fn bounded(requested: Option<RequestedOutcome>, longest: Duration) -> (Option<RequestedOutcome>, Option<String>) {
+pub(super) fn bounded(
+    requested: Option<RequestedOutcome>,
+    longest: Duration,
+) -> (Option<RequestedOutcome>, Option<String>) {
     let (make, delay): (fn(Duration) -> RequestedOutcome, _) = match requested {
-        Some(RequestedOutcome::RetryAfter(delay)) if delay > longest => (RequestedOutcome::RetryAfter, delay),
+        Some(RequestedOutcome::RetryAfter(delay)) if delay > longest => {
+            (RequestedOutcome::RetryAfter, delay)
+        }
         Some(RequestedOutcome::Defer(delay)) if delay > longest => (RequestedOutcome::Defer, delay),
         other => return (other, None),
     };

@@ -121,7 +121,11 @@ impl StderrForward {
 }
 
 /// Passes `from` on until it ends, and answers when all that the command wrote itself is through.
-async fn pass_on(from: ChildStderr, tail: StderrTail, mut ended: oneshot::Receiver<oneshot::Sender<()>>) {
+async fn pass_on(
+    from: ChildStderr,
+    tail: StderrTail,
+    mut ended: oneshot::Receiver<oneshot::Sender<()>>,
+) {
     let mut lines = Lines {
         from,
         tail,

@@ -77,10 +77,20 @@ fn is_named_so(name: &str) -> bool {
 /// Asks for all of them.
 pub(super) async fn names(options: &Management, global: &Global) -> Result<Vec<String>, CliError> {
     let management_client = options.open(global)?;
-    let queues = management_client.api.queues(&management_client.vhost).await?;
-    let policies = management_client.api.policies(&management_client.vhost, Scope::Users).await?;
+    let queues = management_client
+        .api
+        .queues(&management_client.vhost)
+        .await?;
+    let policies = management_client
+        .api
+        .policies(&management_client.vhost, Scope::Users)
+        .await?;
     // A user that may not see consumers takes their queues for dead-letter queues, too: a look harms nothing.
-    let consumers = management_client.api.consumers(&management_client.vhost).await?.unwrap_or_default();
+    let consumers = management_client
+        .api
+        .consumers(&management_client.vhost)
+        .await?
+        .unwrap_or_default();
     let consumed = consumers.into_iter().map(|consumer| consumer.queue);
     Ok(dead_letter_queues(&queues, &policies, &consumed.collect()))
 }

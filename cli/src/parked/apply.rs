@@ -7,13 +7,13 @@ use retryrmq::{Client, ErrorKind, Parked, Record, Resend, parse_duration};
 use serde_json::{Value, json};
 
 use super::{
-    action::{Selected, Action},
+    action::{Action, Selected},
     audit::Audit,
     canary::{Canary, CanaryResult, WaitingQueues},
     edit::Editor,
     foreign, ls,
     message_ref::handle,
-    rate_limit::{RateLimiter, Rate},
+    rate_limit::{Rate, RateLimiter},
     record,
     sort::SortedWalk,
     summary::Summary,
@@ -239,7 +239,9 @@ impl<'a> Apply<'a> {
                     .map(|why| CliError::not_found(of_it(why))),
             };
             if let Some(cli_error) = cli_error {
-                return self.unfit(ordered, (place, &record, &resend), cli_error).await;
+                return self
+                    .unfit(ordered, (place, &record, &resend), cli_error)
+                    .await;
             }
             if let Some(letter) = &letter {
                 if self.first.is_some() && !foreign::keeps_marks(letter) {
@@ -263,7 +265,9 @@ impl<'a> Apply<'a> {
                     resend = resend.content(content.properties, content.body);
                     self.batch.push((place, record, resend));
                     let done = self.flush(ordered).await;
-                    return done.map(|()| Progress::On).map_err(|cli_error| saved.keep(cli_error));
+                    return done
+                        .map(|()| Progress::On)
+                        .map_err(|cli_error| saved.keep(cli_error));
                 }
                 None => {
                     self.print(place, &record, &resend, "unchanged", None);
@@ -570,7 +574,11 @@ impl<'a> Apply<'a> {
     }
 
     /// The first ones go; the others only if those live.
-    async fn canary(&mut self, ordered: &mut SortedWalk, first: &CanaryMessages) -> Result<Progress, CliError> {
+    async fn canary(
+        &mut self,
+        ordered: &mut SortedWalk,
+        first: &CanaryMessages,
+    ) -> Result<Progress, CliError> {
         let mut targets: Vec<String> = self
             .batch
             .iter()

@@ -64,7 +64,9 @@ impl Audit {
                 return Err(CliError::usage("--audit-stream names no stream"));
             }
             Some(name) => {
-                let made = shutdown.unless_cut(client.stream(name, KEPT, KEPT_BYTES)).await;
+                let made = shutdown
+                    .unless_cut(client.stream(name, KEPT, KEPT_BYTES))
+                    .await;
                 let made = made.unwrap_or_else(|| Ok(()));
                 made.map_err(|why| CliError::from(why).after(NOTHING))?;
                 Some((client.clone(), name.clone()))

@@ -60,7 +60,10 @@ impl WaitingQueues {
             Self::Listed(management_client) => management_client,
         };
         let shown = terminal_escape::line(target);
-        let listed = management_client.api.queues_like(&management_client.vhost, target).await;
+        let listed = management_client
+            .api
+            .queues_like(&management_client.vhost, target)
+            .await;
         let listed = listed.map_err(|why| {
             format!(
                 "the queues in which messages of {shown} wait are not known, because the management API does not list them ({why}); pass \
@@ -312,7 +315,11 @@ pub(super) async fn family(client: &Client, target: &str) -> Result<Vec<String>,
     Ok(all)
 }
 
-async fn view(client: &Client, queues: &[String], elsewhere: &[String]) -> Result<CanaryView, CliError> {
+async fn view(
+    client: &Client,
+    queues: &[String],
+    elsewhere: &[String],
+) -> Result<CanaryView, CliError> {
     let depths = client.depths(queues).await?;
     let (ready, consumers) = depths.first().copied().flatten().unwrap_or_default();
     let waiting = depths.iter().skip(1).flatten().map(|depth| depth.0);
@@ -373,7 +380,11 @@ mod tests {
         let busy = || view(9, 7, 1, [there(3, 0), there(9, 0)]);
         assert_eq!(judge(busy(), busy()), CanaryResult::Live);
         let after = view(9, 7, 1, [there(2, 0), there(50, 1)]);
-        assert_eq!(judge(busy(), after), CanaryResult::Live, "a service takes those");
+        assert_eq!(
+            judge(busy(), after),
+            CanaryResult::Live,
+            "a service takes those"
+        );
         let unseen = view(9, 7, 1, [there(3, 0), None]);
         assert_eq!(judge(unseen.clone(), busy()), CanaryResult::Live);
         assert_eq!(judge(busy(), unseen), CanaryResult::Live);
@@ -389,6 +400,9 @@ mod tests {
             assert!(matches!(result, CanaryResult::Waiting(_)), "{now:?}");
         }
         let parked = judge(none(), view(0, 0, 1, [there(1, 0), there(0, 0)]));
-        assert!(matches!(parked, CanaryResult::ParkedElsewhere(_)), "{parked:?}");
+        assert!(
+            matches!(parked, CanaryResult::ParkedElsewhere(_)),
+            "{parked:?}"
+        );
     }
 }

@@ -31,7 +31,11 @@ Examples:
 
 JSON: rewritten, kept (messages that no whole copy can be made of), remaining.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let parked = client.parked(&options.queue);

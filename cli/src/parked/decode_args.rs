@@ -131,7 +131,11 @@ impl BodyDecoder {
     }
 
     /// Decodes a body. What was given on the command line goes before the configuration file.
-    pub(super) fn decode<'m>(&self, record: &Record, content: &PublishedMessage<'m>) -> Decoded<'m> {
+    pub(super) fn decode<'m>(
+        &self,
+        record: &Record,
+        content: &PublishedMessage<'m>,
+    ) -> Decoded<'m> {
         let properties = &content.properties;
         let hints = Hints {
             content_type: properties.content_type().as_ref().map(|text| text.as_str()),

@@ -77,7 +77,8 @@ impl Editor {
         output: &Output,
     ) -> Result<Option<(EditedContent, SavedFile)>, CliError> {
         let name = name(place, record);
-        let cannot = |why: io::Error| CliError::failed(format!("cannot write a file to edit: {why}"));
+        let cannot =
+            |why: io::Error| CliError::failed(format!("cannot write a file to edit: {why}"));
         let original = text_of(resend, &name);
         let mut builder = tempfile::Builder::new();
         let file = builder.prefix("retryrmq-").suffix(".txt").tempfile();

@@ -22,7 +22,9 @@ use super::{
     sort::SortedWalk,
     target,
 };
-use crate::{error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown};
+use crate::{
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Write parked messages to a file that `parked import` reads
@@ -80,7 +82,11 @@ const WAVE: usize = 256;
 /// Or bytes.
 const BYTES: usize = 16 * 1024 * 1024;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let words = SelectionArgs::every(
         options.fingerprint.clone(),
         options.reason.clone(),

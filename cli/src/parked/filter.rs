@@ -108,7 +108,11 @@ impl FilterArgs {
         self.since.is_some()
     }
 
-    pub(super) fn read(&self, reading: &DecodeArgs, decoding: Arc<BodyDecoder>) -> Result<Filter, CliError> {
+    pub(super) fn read(
+        &self,
+        reading: &DecodeArgs,
+        decoding: Arc<BodyDecoder>,
+    ) -> Result<Filter, CliError> {
         let error_type = match (&self.error_type, reading.error_type()) {
             (Some(_), Some(_)) => {
                 return Err(CliError::usage(
@@ -296,8 +300,11 @@ impl Filter {
         let given = variables(condition, record, content, |content| {
             body(&self.decoding, record, content, self.acts)
         });
-        let judged =
-            given.and_then(|given| condition.holds(given).map_err(|unevaluated| unevaluated.why));
+        let judged = given.and_then(|given| {
+            condition
+                .holds(given)
+                .map_err(|unevaluated| unevaluated.why)
+        });
         match judged {
             Ok(holds) => holds,
             Err(why) => {

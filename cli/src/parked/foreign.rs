@@ -9,7 +9,8 @@ use retryrmq::{
     work_queue_of,
 };
 use retryrmq_operator::other_libraries::{
-    self, DeadLetter, Headers, RawDeadLetter, Library, Properties, ReplayedMessage, DeadLetterSource, Value,
+    self, DeadLetter, DeadLetterSource, Headers, Library, Properties, RawDeadLetter,
+    ReplayedMessage, Value,
 };
 use serde_json::{Map, Value as Json};
 

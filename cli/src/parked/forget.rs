@@ -97,7 +97,11 @@ type Marks = BTreeMap<String, u32>;
 /// How often a message may have been given back: three are a suspected crash. A question takes a look of its own.
 const MOST: u32 = 2;
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     if !(options.yes || options.dry_run || prompt::can_ask()) {
         return Err(CliError::usage(
             "forgotten messages are gone for good: pass --yes, or look first with --dry-run",
@@ -321,7 +325,9 @@ impl Forget<'_> {
                     return Ok(());
                 }
                 if asks {
-                    if count == 0 || !agreed(&options.queue, chosen.len(), waiting, shutdown).await? {
+                    if count == 0
+                        || !agreed(&options.queue, chosen.len(), waiting, shutdown).await?
+                    {
                         return Ok(());
                     }
                     self.agreed = waiting as u64;
@@ -331,7 +337,8 @@ impl Forget<'_> {
                 None
             };
             let log = Some(&options.log);
-            self.audit = Audit::open(log, (self.client, shutdown), "forget", &options.queue).await?;
+            self.audit =
+                Audit::open(log, (self.client, shutdown), "forget", &options.queue).await?;
             // First where it may be refused. Exactly those that the question named.
             self.waiting(selection, Some(marks), MOST, shutdown).await?;
             for (number, record, line) in chosen {
@@ -508,7 +515,12 @@ fn take_one(marks: &mut Marks, mark: &str) -> bool {
     left.map(|left| *left -= 1).is_some()
 }
 
-async fn agreed(queue: &str, parked: usize, waiting: usize, shutdown: &Shutdown) -> Result<bool, CliError> {
+async fn agreed(
+    queue: &str,
+    parked: usize,
+    waiting: usize,
+    shutdown: &Shutdown,
+) -> Result<bool, CliError> {
     let question = format!(
         "Forget {} of {} for good, {parked} parked and {waiting} waiting?",
         messages((parked + waiting) as u64),

@@ -89,7 +89,11 @@ impl ImportTarget {
     }
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let mut source = ExportReader::open(&options.file, options.from_line)?;
     let mut counts: BTreeMap<ImportTarget, u64> = BTreeMap::new();
     while let Some((_, line)) = source.next().map_err(nothing)? {
@@ -294,7 +298,11 @@ impl Import<'_> {
         }
     }
 
-    async fn publish(&mut self, batch: Vec<(u64, ExportLine)>, shutdown: &Shutdown) -> Result<(), CliError> {
+    async fn publish(
+        &mut self,
+        batch: Vec<(u64, ExportLine)>,
+        shutdown: &Shutdown,
+    ) -> Result<(), CliError> {
         let Some((_, first)) = batch.first() else {
             return Ok(());
         };

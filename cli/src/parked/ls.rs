@@ -9,10 +9,10 @@ use serde_json::json;
 use super::{
     all_queues,
     decode_args::DecodeArgs,
-    filter::{FilterArgs, Filter},
+    filter::{Filter, FilterArgs},
     foreign,
     message_ref::handle,
-    notes::{Notes, NoteRow, OnHiddenHold},
+    notes::{NoteRow, Notes, OnHiddenHold},
     other_consumers::OtherConsumers,
     record, selection,
     sort::SortedWalk,
@@ -24,7 +24,7 @@ use crate::{
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Color, Column, TextStyle, Output, PagedTable, TableCell},
+    output::{Color, Column, Output, PagedTable, TableCell, TextStyle},
     shutdown::Shutdown,
     time_format,
 };
@@ -107,7 +107,11 @@ impl Options {
     }
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let decoding = Arc::new(options.reading.open()?);
     let mut filter = options.filter_args.read(&options.reading, decoding)?;
     filter.of_kind(
@@ -205,7 +209,11 @@ async fn one(
         Ok(None) => Ok(0),
         Err(cli_error) => Err(cli_error),
     };
-    let (others, stopped, seen) = (OtherConsumers::of(&walk.browse), walk.is_stopped(), walk.place);
+    let (others, stopped, seen) = (
+        OtherConsumers::of(&walk.browse),
+        walk.is_stopped(),
+        walk.place,
+    );
     let listed = walk.close_after(listed).await?;
     if stopped {
         return Ok((Exit::Interrupted, listed));
@@ -241,7 +249,11 @@ async fn one(
 }
 
 /// What operators wrote about the groups, of one queue that is listed by group.
-async fn notes_of(options: &Options, client: &Client, shutdown: &Shutdown) -> Result<Option<Notes>, CliError> {
+async fn notes_of(
+    options: &Options,
+    client: &Client,
+    shutdown: &Shutdown,
+) -> Result<Option<Notes>, CliError> {
     match &options.queue {
         Some(queue) if options.group => {
             let work = target::family(queue, options.dlq);
@@ -338,11 +350,12 @@ impl Listing {
         if rows.is_empty() {
             return Ok(());
         }
-        let elsewhere = are_from_elsewhere(&rows) || self.paged_table.as_ref().is_some_and(|(_, is)| *is);
+        let elsewhere =
+            are_from_elsewhere(&rows) || self.paged_table.as_ref().is_some_and(|(_, is)| *is);
         // Another column is another table.
         let paged_table = self.paged_table.take().filter(|(_, is)| *is == elsewhere);
-        let (mut paged_table, _) =
-            paged_table.unwrap_or_else(|| (PagedTable::new(&columns(elsewhere, output)), elsewhere));
+        let (mut paged_table, _) = paged_table
+            .unwrap_or_else(|| (PagedTable::new(&columns(elsewhere, output)), elsewhere));
         leave_out(&mut rows, elsewhere, output);
         output.page(&mut paged_table, rows)?;
         self.paged_table = Some((paged_table, elsewhere));
@@ -355,7 +368,10 @@ const LONGEST_ERROR: usize = 200;
 
 /// Prints the table of `ls`; also what is shown before messages are dropped.
 pub(super) fn print(rows: Vec<Vec<TableCell>>, output: &Output) -> Result<(), CliError> {
-    let mut listing = Listing { rows, paged_table: None };
+    let mut listing = Listing {
+        rows,
+        paged_table: None,
+    };
     listing.print(None, output)
 }
 

@@ -55,7 +55,11 @@ pub(crate) enum Command {
     Hold(tag::HoldArgs),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::{
     error::CliError,
-    output::{Column, TextStyle, Output},
+    output::{Column, Output, TextStyle},
     shutdown::Shutdown,
     time_format,
 };
@@ -200,7 +200,11 @@ enum NoteResult {
 }
 
 /// Takes away what `note` replaces, or itself; none where somebody else looks at the notes too, and may hold one that is not seen here.
-async fn remove_superseded(browse: &mut Browse, note: &Note, known: u64) -> retryrmq::Result<Option<NoteResult>> {
+async fn remove_superseded(
+    browse: &mut Browse,
+    note: &Note,
+    known: u64,
+) -> retryrmq::Result<Option<NoteResult>> {
     let (mut old, mut own, mut is_late) = (Vec::new(), Vec::new(), false);
     while let Some(record) = browse.next().await? {
         match serde_json::from_slice::<Note>(record.message().body()) {

@@ -6,7 +6,7 @@ use clap::Args;
 use retryrmq::{Record, parse_duration};
 
 use super::{
-    action::{Selected, Action},
+    action::{Action, Selected},
     apply::{Apply, Progress, ReplayArgs},
     ls,
     notes::{Notes, OnHiddenHold},
@@ -16,7 +16,9 @@ use super::{
     summary::{SHOWN, Summary},
     target,
 };
-use crate::{error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown};
+use crate::{
+    error::CliError, exit::Exit, global::Global, output::Output, prompt, shutdown::Shutdown,
+};
 use retryrmq::terminal_escape;
 
 /// Send parked messages back to the tail of their queue, their attempts counted from the start
@@ -154,7 +156,11 @@ pub(super) async fn replay(
     .await
 }
 
-pub(super) async fn drop(options: Drop, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(super) async fn drop(
+    options: Drop,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let sure = options.yes || options.selected.dry_run;
     if !sure && !prompt::can_ask() {
         return Err(CliError::usage(
@@ -247,7 +253,8 @@ async fn act(
         (global, output),
     )
     .await?;
-    let Some(ordered) = SortedWalk::open(&parked, selected.dlq || is_restore, shutdown).await? else {
+    let Some(ordered) = SortedWalk::open(&parked, selected.dlq || is_restore, shutdown).await?
+    else {
         return Ok(Exit::Interrupted);
     };
     let (total, name) = (ordered.browse.remaining(), parked.name());
@@ -364,7 +371,11 @@ impl Walk {
 }
 
 /// Refuses to drop "the oldest" where nobody can tell which those are; a replay undoes itself when it fails again, and says so.
-async fn oldest_are_known(walk: &mut Walk, selected: &Selected, action: &Action) -> Result<(), CliError> {
+async fn oldest_are_known(
+    walk: &mut Walk,
+    selected: &Selected,
+    action: &Action,
+) -> Result<(), CliError> {
     let asks = selected.limit.is_some() && !walk.selection.is_named();
     if !asks || walk.ordered.is_of_time().await? || walk.ordered.is_stopped() {
         return Ok(());
@@ -382,7 +393,11 @@ async fn oldest_are_known(walk: &mut Walk, selected: &Selected, action: &Action)
 }
 
 /// Each message as it comes: nothing is held that is done with.
-async fn on_the_way(walk: &mut Walk, apply: &mut Apply<'_>, output: &Output) -> Result<(), CliError> {
+async fn on_the_way(
+    walk: &mut Walk,
+    apply: &mut Apply<'_>,
+    output: &Output,
+) -> Result<(), CliError> {
     let total = walk.ordered.browse.remaining();
     let progress = output.progress(Some(total.into()), "looked at");
     apply.named = walk.selection.is_named();
@@ -511,7 +526,12 @@ async fn agreed(
     }
 }
 
-fn summary(totals: &Summary, selected: &Selected, action: &Action, kept_in: Option<&str>) -> String {
+fn summary(
+    totals: &Summary,
+    selected: &Selected,
+    action: &Action,
+    kept_in: Option<&str>,
+) -> String {
     let count = totals.count;
     let plural = if count == 1 { "message" } else { "messages" };
     let would = if selected.dry_run { "would be " } else { "" };

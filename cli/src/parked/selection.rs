@@ -7,7 +7,7 @@ use retryrmq::{ParkReason, Record};
 
 use super::{
     decode_args::{BodyDecoder, DecodeArgs},
-    filter::{FilterArgs, Filter},
+    filter::{Filter, FilterArgs},
 };
 use crate::{error::CliError, output::Output};
 use retryrmq::terminal_escape;
@@ -109,7 +109,9 @@ impl SelectionArgs {
             named,
             fingerprint: fingerprint.transpose()?,
             reason: reason.transpose()?,
-            filter: self.filter_args.read(&self.reading, Arc::clone(&decoding))?,
+            filter: self
+                .filter_args
+                .read(&self.reading, Arc::clone(&decoding))?,
             decoding,
         };
         if !selection.filter.is_empty() && (self.all || selection.is_named()) {

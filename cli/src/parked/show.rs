@@ -5,7 +5,7 @@ use console::Style;
 use retryrmq::Record;
 use retryrmq_operator::{
     decoding::Decoded,
-    other_libraries::{DeadLetter, ReplayedMessage, DeadLetterSource},
+    other_libraries::{DeadLetter, DeadLetterSource, ReplayedMessage},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     foreign::{self, PublishedMessage},
     ls,
     message_ref::handle,
-    notes::{Notes, NoteRow, OnHiddenHold},
+    notes::{NoteRow, Notes, OnHiddenHold},
     other_consumers::OtherConsumers,
     record,
     selection::SelectionArgs,
@@ -22,7 +22,8 @@ use super::{
     target,
 };
 use crate::{
-    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown, time_format,
+    error::CliError, exit::Exit, global::Global, json, output::Output, shutdown::Shutdown,
+    time_format,
 };
 use retryrmq::terminal_escape;
 
@@ -61,7 +62,11 @@ unwrapped, type, score, value, and truncation with within, byte and why. Of
 EasyNetQ's dead letters also original, with properties, headers and body of the
 message within, which is what decoded is about.";
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let mut selection = options.which.read()?;
     let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;

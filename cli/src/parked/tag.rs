@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     audit,
-    notes::{Note, Notes, NoteRow},
+    notes::{Note, NoteRow, Notes},
     selection,
     sort::SortedWalk,
 };
@@ -93,17 +93,28 @@ pub(super) async fn tag(options: Tag, global: &Global, output: &Output) -> Resul
     write(options.words, change, global, output).await
 }
 
-pub(super) async fn hold(options: HoldArgs, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(super) async fn hold(
+    options: HoldArgs,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let release = options.release;
     let change = move |note: &mut Note| note.hold = !release;
     write(options.words, change, global, output).await
 }
 
 /// The fingerprint of the one group of parked messages that begins so.
-async fn whole(client: &Client, queue: &str, start: &str, shutdown: Shutdown) -> Result<String, CliError> {
+async fn whole(
+    client: &Client,
+    queue: &str,
+    start: &str,
+    shutdown: Shutdown,
+) -> Result<String, CliError> {
     let parked = client.parked(queue);
     let cut = || CliError::failed("it was interrupted before the group was found".to_owned());
-    let mut walk = SortedWalk::open(&parked, false, shutdown).await?.ok_or_else(cut)?;
+    let mut walk = SortedWalk::open(&parked, false, shutdown)
+        .await?
+        .ok_or_else(cut)?;
     let mut all = BTreeSet::new();
     let looked = async {
         while let Some((_, record)) = walk.next().await? {

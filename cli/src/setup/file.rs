@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, path::Path};
 
 use retryrmq::{Policy, QueueType, Rule, Rules, Strategy, WorkQueue, terminal_escape};
-use retryrmq_operator::configuration::{Configuration, ConfigError, Policies, Queue};
+use retryrmq_operator::configuration::{ConfigError, Configuration, Policies, Queue};
 use toml::Spanned;
 
 use super::{desired::DesiredQueue, permissions::Grant};

@@ -18,7 +18,7 @@ use crate::{
     exit::Exit,
     global::Global,
     management::Management,
-    output::{Column, TextStyle, Output},
+    output::{Column, Output, TextStyle},
     prompt, topology,
 };
 
@@ -88,7 +88,11 @@ struct ComparedQueue<'a> {
     findings: Vec<Finding>,
 }
 
-pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let setup = Setup::read(&options.file)?;
     let vhost = vhost(global)?;
     if options.check {
@@ -104,7 +108,9 @@ pub(crate) async fn run(options: Options, global: &Global, output: &Output) -> R
         ));
     }
     let mut user_permissions = match &management_client {
-        Some(management_client) => Some(UserPermissions::read(management_client, &setup.grants).await?),
+        Some(management_client) => {
+            Some(UserPermissions::read(management_client, &setup.grants).await?)
+        }
         None => None,
     };
     let mut compared = Vec::with_capacity(setup.queues.len());
@@ -167,7 +173,11 @@ fn vhost(global: &Global) -> Result<String, CliError> {
     Ok(addresses.vhost().to_owned())
 }
 
-async fn examine(wanted: &DesiredQueue, global: &Global, apply: bool) -> Result<Vec<Finding>, CliError> {
+async fn examine(
+    wanted: &DesiredQueue,
+    global: &Global,
+    apply: bool,
+) -> Result<Vec<Finding>, CliError> {
     let client = global.connect_for(wanted.queue_type).await?;
     let findings = async {
         wanted.strategy.check(

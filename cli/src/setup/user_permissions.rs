@@ -27,7 +27,10 @@ impl<'a> UserPermissions<'a> {
     ///
     /// # Errors
     /// For a user that is not there, and for the one that asks: he would take his own rights.
-    pub(super) async fn read(management_client: &'a ManagementClient, grants: &'a [Grant]) -> Result<Self, CliError> {
+    pub(super) async fn read(
+        management_client: &'a ManagementClient,
+        grants: &'a [Grant],
+    ) -> Result<Self, CliError> {
         if grants.is_empty() {
             return Err(CliError::usage(
                 "--permissions: there are no [[permissions]] in the file; nothing was done",
@@ -54,7 +57,10 @@ impl<'a> UserPermissions<'a> {
                 write,
                 read,
             };
-            let had = management_client.api.permissions(&management_client.vhost, &grant.user).await?;
+            let had = management_client
+                .api
+                .permissions(&management_client.vhost, &grant.user)
+                .await?;
             all.push(UserPermission {
                 grant,
                 needed,
@@ -62,7 +68,10 @@ impl<'a> UserPermissions<'a> {
                 is_given: false,
             });
         }
-        Ok(Self { management_client, all })
+        Ok(Self {
+            management_client,
+            all,
+        })
     }
 
     fn differing(&self) -> impl Iterator<Item = &UserPermission<'a>> {
@@ -121,10 +130,11 @@ impl<'a> UserPermissions<'a> {
                 continue;
             }
             let user = &right.grant.user;
-            let put = self
-                .management_client
-                .api
-                .put_permissions(&self.management_client.vhost, user, &right.needed);
+            let put = self.management_client.api.put_permissions(
+                &self.management_client.vhost,
+                user,
+                &right.needed,
+            );
             put.await.map_err(|why| {
                 let cli_error = CliError::from(why);
                 match &done[..] {

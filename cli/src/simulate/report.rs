@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::{
     PolicyForecast, SimulationArgs,
     format::{count, short, time},
-    term_plot::{InkStyle, PanelLine, Panel},
+    term_plot::{InkStyle, Panel, PanelLine},
 };
 use crate::{
     error::CliError,
-    output::{Column, TextStyle, Output, TableCell},
+    output::{Column, Output, TableCell, TextStyle},
 };
 
 /// As many rows a table has on paper; JSON has all.
@@ -24,7 +24,11 @@ const GAP: usize = 2;
 /// How the policies are called in tables.
 const NAMES: [&str; 2] = ["A", "B"];
 
-pub(super) fn print(question: &SimulationArgs, answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
+pub(super) fn print(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     heading(question, answers, output)?;
     output.line("")?;
     summary(question, answers, output)?;
@@ -40,7 +44,11 @@ pub(super) fn print(question: &SimulationArgs, answers: &[PolicyForecast], outpu
     plots(question, answers, output)
 }
 
-fn heading(question: &SimulationArgs, answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
+fn heading(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     for (name, answer) in NAMES.iter().zip(answers) {
         let policy = output.bold(answer.policy.to_string());
         match answers {
@@ -72,7 +80,11 @@ fn heading(question: &SimulationArgs, answers: &[PolicyForecast], output: &Outpu
     Ok(())
 }
 
-fn summary(question: &SimulationArgs, answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
+fn summary(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     let mut rows: Vec<Vec<TableCell>> = Vec::new();
     let mut row = |label: &str, value: &dyn Fn(&Forecast) -> String| {
         let mut row = vec![TextStyle::Dim.of(label)];
@@ -180,7 +192,11 @@ fn attempts(answers: &[PolicyForecast], output: &Output) -> Result<(), CliError>
         for answer in answers {
             let Some(round) = answer.forecast.rounds.get(index) else {
                 row.extend(
-                    std::iter::repeat_with(|| TextStyle::Plain.of("")).take(if single { 4 } else { 3 }),
+                    std::iter::repeat_with(|| TextStyle::Plain.of("")).take(if single {
+                        4
+                    } else {
+                        3
+                    }),
                 );
                 continue;
             };
@@ -231,7 +247,9 @@ fn queues(answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
         let mut row = vec![TextStyle::Bold.of(time(*delay))];
         for answer in answers {
             let depth = answer.forecast.queues.get(delay);
-            row.push(TextStyle::Plain.of(depth.map_or(String::new(), |depth| count(depth.messages))));
+            row.push(
+                TextStyle::Plain.of(depth.map_or(String::new(), |depth| count(depth.messages))),
+            );
             row.push(TextStyle::Plain.of(depth.map_or(String::new(), |depth| count(depth.most))));
         }
         row
@@ -244,7 +262,11 @@ fn queues(answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
 type PlotValue = fn(&Forecast) -> Vec<f64>;
 
 /// Side by side, and on the same scale.
-fn plots(question: &SimulationArgs, answers: &[PolicyForecast], output: &Output) -> Result<(), CliError> {
+fn plots(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+    output: &Output,
+) -> Result<(), CliError> {
     let width = output.width().map_or(USUAL_WIDTH, usize::from);
     let each = (width + GAP) / answers.len() - GAP;
     let curves: [(&str, PlotValue, Option<f64>); 3] = [
@@ -339,7 +361,10 @@ pub(super) fn waiting_curve(forecast: &Forecast) -> Vec<f64> {
 
 /// Nothing where the handlers kept up: a message or two are always on their way.
 fn ready_curve(forecast: &Forecast) -> Vec<f64> {
-    let behind = forecast.intervals.iter().any(|interval| interval.ready > 100);
+    let behind = forecast
+        .intervals
+        .iter()
+        .any(|interval| interval.ready > 100);
     let intervals = forecast.intervals.iter().filter(|_| behind);
     intervals.map(|interval| interval.ready as f64).collect()
 }

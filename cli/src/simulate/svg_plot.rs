@@ -24,14 +24,21 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// The text of the file.
-pub(super) fn draw(question: &SimulationArgs, answers: &[PolicyForecast]) -> Result<String, CliError> {
+pub(super) fn draw(
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+) -> Result<String, CliError> {
     let mut svg = String::new();
     paint(&mut svg, question, answers)
         .map_err(|why| CliError::failed(format!("cannot draw the plot: {why}")))?;
     Ok(svg)
 }
 
-fn paint(svg: &mut String, question: &SimulationArgs, answers: &[PolicyForecast]) -> Result<(), Box<dyn Error>> {
+fn paint(
+    svg: &mut String,
+    question: &SimulationArgs,
+    answers: &[PolicyForecast],
+) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (upper, lower) = root.split_vertically(SIZE.1 / 2);

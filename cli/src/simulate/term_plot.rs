@@ -217,7 +217,8 @@ mod tests {
             let thick = &lines[ROWS + 1].parts[2];
             let quarter = (width - MARGIN - 1) as f64 / 4.0;
             assert!(
-                (thick.1.chars().count() as f64 - quarter).abs() <= 1.0 && thick.0 == InkStyle::Outage
+                (thick.1.chars().count() as f64 - quarter).abs() <= 1.0
+                    && thick.0 == InkStyle::Outage
             );
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     exit::Exit,
     global::Global,
     json::{base64, harmless},
-    output::{Column, TextStyle, Output},
+    output::{Column, Output, TextStyle},
     prompt, time_format,
 };
 
@@ -27,7 +27,11 @@ pub(crate) enum Command {
     Drop(Drop),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls(options, global, output).await,
         Command::Take(options) => take(options, global, output).await,

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use retryrmq::{Client, WaitingWalk, WaitingQueue, WaitingMessage, format_duration, parking_queue, terminal_escape};
+use retryrmq::{
+    Client, WaitingMessage, WaitingQueue, WaitingWalk, format_duration, parking_queue,
+    terminal_escape,
+};
 use serde_json::json;
 
 use super::{
-    MOST_PASSES, QueueArgs, held, held_in,
+    MOST_PASSES, QueueArgs, check_delivery_count, held, held_in,
     selection::{self, WaitingSelection},
-    check_delivery_count,
 };
 use crate::{
     error::CliError, exit::Exit, global::Global, line_printer::LinePrinter, output::Output, prompt,
@@ -90,7 +92,11 @@ enum MoveAction {
     Cancel,
 }
 
-pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(super) async fn flush(
+    options: Flush,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let waiting_selection = match (options.all || options.waits.is_some(), options.ids) {
         (true, _) => WaitingSelection::All,
         (false, ids) if !ids.is_empty() => WaitingSelection::Ids(ids),
@@ -105,7 +111,8 @@ pub(super) async fn flush(options: Flush, global: &Global, output: &Output) -> R
         .as_deref()
         .map(retryrmq::parse_duration)
         .transpose()?;
-    let only = |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
+    let only =
+        |waiting_queue: &WaitingQueue| waits.is_none_or(|waits| waiting_queue.delay == waits);
     act(
         &options.queue_args,
         &waiting_selection,
@@ -152,7 +159,10 @@ async fn act(
         waiting_queues.retain(&only);
         let others = held(&waiting_queues);
         waiting_queues.retain(|waiting_queue| waiting_queue.messages > 0);
-        let all: u64 = waiting_queues.iter().map(|waiting_queue| u64::from(waiting_queue.messages)).sum();
+        let all: u64 = waiting_queues
+            .iter()
+            .map(|waiting_queue| u64::from(waiting_queue.messages))
+            .sum();
         if all == 0 {
             if let Some(others) = others {
                 return Err(CliError::held(others));
@@ -162,7 +172,15 @@ async fn act(
                 queue_args.queue
             )));
         }
-        if !sure && !prompt::agreed(&action.question(waiting_selection, all, &waiting_queues, &queue_args.queue)).await? {
+        if !sure
+            && !prompt::agreed(&action.question(
+                waiting_selection,
+                all,
+                &waiting_queues,
+                &queue_args.queue,
+            ))
+            .await?
+        {
             output.note("nothing was done");
             return Ok(Exit::Ok);
         }
@@ -179,11 +197,21 @@ async fn act(
 }
 
 impl MoveAction {
-    fn question(self, waiting_selection: &WaitingSelection, all: u64, waiting_queues: &[WaitingQueue], queue: &str) -> String {
+    fn question(
+        self,
+        waiting_selection: &WaitingSelection,
+        all: u64,
+        waiting_queues: &[WaitingQueue],
+        queue: &str,
+    ) -> String {
         let queue = terminal_escape::line(queue);
         let which = match waiting_selection {
-            WaitingSelection::All => format!("{all} messages that wait ({})", delays(waiting_queues)),
-            WaitingSelection::Ids(ids) => format!("what is named {}", terminal_escape::line(&ids.join(", "))),
+            WaitingSelection::All => {
+                format!("{all} messages that wait ({})", delays(waiting_queues))
+            }
+            WaitingSelection::Ids(ids) => {
+                format!("what is named {}", terminal_escape::line(&ids.join(", ")))
+            }
         };
         match self {
             Self::Flush => format!("Bring back now to {queue}: {which}?"),
@@ -261,7 +289,11 @@ impl<'a> MoveRun<'a> {
         })
     }
 
-    async fn through(&mut self, client: &Client, waiting_queues: &[WaitingQueue]) -> Result<(), CliError> {
+    async fn through(
+        &mut self,
+        client: &Client,
+        waiting_queues: &[WaitingQueue],
+    ) -> Result<(), CliError> {
         for waiting_queue in waiting_queues {
             if self.is_over() {
                 break;
@@ -283,7 +315,11 @@ impl<'a> MoveRun<'a> {
         self.shutdown.is_set() || self.halted
     }
 
-    async fn walk(&mut self, walk: &mut WaitingWalk, waiting_queue: &WaitingQueue) -> Result<(), CliError> {
+    async fn walk(
+        &mut self,
+        walk: &mut WaitingWalk,
+        waiting_queue: &WaitingQueue,
+    ) -> Result<(), CliError> {
         let mut batch = Vec::with_capacity(AT_A_TIME);
         while !self.is_over() {
             let next = walk.next().await;
@@ -291,7 +327,8 @@ impl<'a> MoveRun<'a> {
             if let Ok(Some(waiting_message)) = &next {
                 self.bar.inc(1);
                 if self.waiting_selection.takes(waiting_message) {
-                    self.found.extend(self.waiting_selection.names(waiting_message));
+                    self.found
+                        .extend(self.waiting_selection.names(waiting_message));
                     batch.push(waiting_message.clone());
                 } else {
                     check_delivery_count(waiting_message, waiting_queue, MOST_PASSES)?;
@@ -308,7 +345,11 @@ impl<'a> MoveRun<'a> {
         Ok(())
     }
 
-    async fn send(&mut self, walk: &mut WaitingWalk, batch: &[WaitingMessage]) -> Result<(), CliError> {
+    async fn send(
+        &mut self,
+        walk: &mut WaitingWalk,
+        batch: &[WaitingMessage],
+    ) -> Result<(), CliError> {
         let sent = async {
             match self.action {
                 MoveAction::Flush => walk.flush(batch).await,

@@ -3,15 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
 use serde_json::{Value, json};
 
-use super::{MOST_LOOKS, QueueArgs, held, held_in, selection, check_delivery_count};
+use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, selection};
 use crate::{
     error::CliError,
     exit::Exit,
     global::Global,
-    output::{Column, TextStyle, Output},
+    output::{Column, Output, TextStyle},
     shutdown::Shutdown,
     time_format,
 };
@@ -76,7 +76,11 @@ impl Seen {
     }
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(super) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let rows = collect(&options, &shutdown, &client).await;
@@ -85,7 +89,10 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
     if shutdown.is_set() {
         return Ok(Exit::Interrupted);
     }
-    let all: u64 = rows.iter().map(|row| u64::from(row.waiting_queue.messages)).sum();
+    let all: u64 = rows
+        .iter()
+        .map(|row| u64::from(row.waiting_queue.messages))
+        .sum();
     if output.is_json() {
         let waiting_queues: Vec<Value> = rows.iter().map(as_json).collect();
         output.json_document(
@@ -113,7 +120,10 @@ pub(super) async fn run(options: Options, global: &Global, output: &Output) -> R
         return Ok(Exit::Ok);
     }
     print(&rows, output)?;
-    let empty = rows.iter().filter(|row| row.waiting_queue.messages == 0).count();
+    let empty = rows
+        .iter()
+        .filter(|row| row.waiting_queue.messages == 0)
+        .count();
     if empty > 0 {
         output.note(&format!("{empty} more waiting queues are empty"));
     }
@@ -137,7 +147,10 @@ async fn collect(
         } else {
             None
         };
-        rows.push(Row { waiting_queue, seen });
+        rows.push(Row {
+            waiting_queue,
+            seen,
+        });
     }
     Ok((rows, others))
 }
@@ -149,7 +162,10 @@ async fn look(
     client: &Client,
     waiting_queue: &WaitingQueue,
 ) -> Result<(Vec<Seen>, bool), CliError> {
-    let mut look = client.waiting(&options.queue_args.queue).walk_queue(waiting_queue).await?;
+    let mut look = client
+        .waiting(&options.queue_args.queue)
+        .walk_queue(waiting_queue)
+        .await?;
     let mut seen = Vec::new();
     let walked = async {
         while seen.len() < options.limit as usize && !shutdown.is_set() {

@@ -6,7 +6,7 @@ mod selection;
 mod show;
 
 use clap::{Args, Subcommand};
-use retryrmq::{Client, Policy, WaitingQueue, WaitingMessage, terminal_escape};
+use retryrmq::{Client, Policy, WaitingMessage, WaitingQueue, terminal_escape};
 
 use crate::{error::CliError, exit::Exit, global::Global, output::Output};
 
@@ -23,7 +23,11 @@ pub(crate) enum Command {
     Cancel(flush_cancel::Cancel),
 }
 
-pub(crate) async fn run(command: Command, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(crate) async fn run(
+    command: Command,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     match command {
         Command::Ls(options) => ls::run(options, global, output).await,
         Command::Show(options) => show::run(options, global, output).await,
@@ -69,7 +73,9 @@ impl QueueArgs {
 
 /// What to say where somebody else looks at one of these waiting queues, and holds messages that are not to be seen.
 fn held(waiting_queues: &[WaitingQueue]) -> Option<String> {
-    let looked_at = waiting_queues.iter().find(|waiting_queue| waiting_queue.consumers > 0);
+    let looked_at = waiting_queues
+        .iter()
+        .find(|waiting_queue| waiting_queue.consumers > 0);
     looked_at.map(held_in)
 }
 
@@ -87,7 +93,11 @@ const MOST_LOOKS: u32 = 2;
 const MOST_PASSES: u32 = 7;
 
 /// Refuses a further look at what was looked at so often: the broker's count makes it one that crashes its consumer.
-fn check_delivery_count(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue, most: u32) -> Result<(), CliError> {
+fn check_delivery_count(
+    waiting_message: &WaitingMessage,
+    waiting_queue: &WaitingQueue,
+    most: u32,
+) -> Result<(), CliError> {
     if waiting_message.looks < most {
         return Ok(());
     }

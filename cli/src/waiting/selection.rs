@@ -17,7 +17,11 @@ impl WaitingSelection {
     pub(super) fn names(&self, waiting_message: &WaitingMessage) -> Vec<String> {
         match self {
             Self::All => Vec::new(),
-            Self::Ids(ids) => ids.iter().filter(|id| is(waiting_message, id)).cloned().collect(),
+            Self::Ids(ids) => ids
+                .iter()
+                .filter(|id| is(waiting_message, id))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -42,7 +46,9 @@ impl WaitingSelection {
 /// Whether a message goes by that name.
 pub(super) fn is(waiting_message: &WaitingMessage, id: &str) -> bool {
     waiting_message.message().message_id() == Some(id)
-        || id.strip_prefix('#').is_some_and(|mark| mark == waiting_message.mark)
+        || id
+            .strip_prefix('#')
+            .is_some_and(|mark| mark == waiting_message.mark)
 }
 
 /// The name that a message goes by: its id, or its mark.

@@ -1,10 +1,10 @@
 //! `retryrmq waiting show`: one message that waits, whole.
 
 use clap::Args;
-use retryrmq::{Client, WaitingQueue, WaitingMessage, format_duration, terminal_escape};
+use retryrmq::{Client, WaitingMessage, WaitingQueue, format_duration, terminal_escape};
 use serde_json::json;
 
-use super::{MOST_LOOKS, QueueArgs, held, held_in, ls::coming, selection, check_delivery_count};
+use super::{MOST_LOOKS, QueueArgs, check_delivery_count, held, held_in, ls::coming, selection};
 use crate::{
     error::CliError, exit::Exit, global::Global, output::Output, shutdown::Shutdown, time_format,
 };
@@ -25,7 +25,11 @@ pub(crate) struct Options {
     id: String,
 }
 
-pub(super) async fn run(options: Options, global: &Global, output: &Output) -> Result<Exit, CliError> {
+pub(super) async fn run(
+    options: Options,
+    global: &Global,
+    output: &Output,
+) -> Result<Exit, CliError> {
     let shutdown = Shutdown::listen()?;
     let client = global.connect().await?;
     let found = find(&options, &shutdown, &client).await;
@@ -59,17 +63,24 @@ async fn find(
         if waiting_queue.messages == 0 || shutdown.is_set() {
             continue;
         }
-        let mut walk = client.waiting(&options.queue_args.queue).walk_queue(&waiting_queue).await?;
+        let mut walk = client
+            .waiting(&options.queue_args.queue)
+            .walk_queue(&waiting_queue)
+            .await?;
         let found = loop {
             if shutdown.is_set() {
                 break Ok(None);
             }
             match walk.next().await {
-                Ok(Some(waiting_message)) if selection::is(&waiting_message, &options.id) => break Ok(Some(waiting_message)),
-                Ok(Some(waiting_message)) => match check_delivery_count(&waiting_message, &waiting_queue, MOST_LOOKS) {
-                    Ok(()) => {}
-                    Err(cli_error) => break Err(cli_error),
-                },
+                Ok(Some(waiting_message)) if selection::is(&waiting_message, &options.id) => {
+                    break Ok(Some(waiting_message));
+                }
+                Ok(Some(waiting_message)) => {
+                    match check_delivery_count(&waiting_message, &waiting_queue, MOST_LOOKS) {
+                        Ok(()) => {}
+                        Err(cli_error) => break Err(cli_error),
+                    }
+                }
                 Ok(None) => break Ok(None),
                 Err(error) => break Err(error.into()),
             }
@@ -91,7 +102,11 @@ async fn find(
     }
 }
 
-fn print(waiting_queue: &WaitingQueue, waiting_message: &WaitingMessage, output: &Output) -> Result<(), CliError> {
+fn print(
+    waiting_queue: &WaitingQueue,
+    waiting_message: &WaitingMessage,
+    output: &Output,
+) -> Result<(), CliError> {
     let message = waiting_message.message();
     let line = |label: &str, value: &str| {
         output.line(&format!(

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
+    fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE},
     replaying::set_up,
-    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE},
 };
 
 const TRAIL: &str = "trail";
@@ -51,7 +51,8 @@ async fn events(fixture: &Fixture, stream: &str, count: usize) -> Vec<Value> {
 }
 
 async fn run(fixture: &Fixture, arguments: &[&str], code: i32) -> CommandOutput {
-    fixture.run(&[&["parked"], arguments].concat())
+    fixture
+        .run(&[&["parked"], arguments].concat())
         .await
         .exits(code)
 }
@@ -134,7 +135,8 @@ async fn a_stream_tells_what_was_done_with_each_message() {
         .await;
         assert_eq!(events(&fixture, "others", 2).await[1]["message_id"], "3");
         let short = arguments(&[("x-max-length-bytes", AMQPValue::LongLongInt(1_000_000))]);
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with("short", QueueType::Classic, short)
             .await;
         for none in [QUEUE, PARKED, "short"] {

@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::unix::pipe;
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, QUEUE};
 
 /// With the five seconds that our own standard error may hold each of them up they would take longer than a test waits.
 const NOISY: usize = 60;
@@ -66,7 +66,8 @@ async fn an_orphan_reaper_that_was_stopped_stops_nobody() {
         );
         fixture.amqp.publish(QUEUE, "first\n").await;
         assert_eq!(running.line().await, "first");
-        let (orphan_reaper, folder) = orphan_reaper_of(running.pid()).expect("it runs beside the consumer");
+        let (orphan_reaper, folder) =
+            orphan_reaper_of(running.pid()).expect("it runs beside the consumer");
         kill_process(orphan_reaper, Signal::STOP).unwrap();
         let line = pipe::OpenOptions::new()
             .open_sender(folder.join("fd/0"))

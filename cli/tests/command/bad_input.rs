@@ -3,7 +3,7 @@
 use retryrmq_harness::on_brokers;
 use serde_json::Value;
 
-use crate::fixture::{Fixture, CommandOutput, QUEUE, finish, retryrmq};
+use crate::fixture::{CommandOutput, Fixture, QUEUE, finish, retryrmq};
 
 async fn run(arguments: &[&str]) -> CommandOutput {
     let mut command = retryrmq();

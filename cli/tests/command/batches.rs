@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::Endpoint,
-    http::{of, send},
     fixture::{Fixture, PARKED, QUEUE},
+    http::{of, send},
 };
 
 /// Answers on the descriptor for each message, as its body says.
@@ -139,7 +139,11 @@ async fn what_a_command_did_not_read_is_not_acknowledged() {
         let fixture = Fixture::with_queue(&broker).await;
         // A pipe holds less than two of them.
         let large = "x".repeat(50_000);
-        publish(&fixture, &["a", "b", "c", "d"].map(|id| (id, large.as_str()))).await;
+        publish(
+            &fixture,
+            &["a", "b", "c", "d"].map(|id| (id, large.as_str())),
+        )
+        .await;
         let options = ["--batch=4", "--batch-wait=30s", "--retry=fixed(2h)"];
         let done = fixture.consume(4, &options, "head -n 1 >/dev/null").await;
         let done = done.exits(0);
@@ -217,7 +221,10 @@ async fn a_kill_in_a_batch_loses_nothing() {
         running.end().await;
         fixture.holds(QUEUE, 3).await;
         let options = ["--batch=3", "--batch-wait=1s"];
-        let done = fixture.consume(3, &options, "cat >/dev/null").await.exits(0);
+        let done = fixture
+            .consume(3, &options, "cat >/dev/null")
+            .await
+            .exits(0);
         for id in ["a", "b", "c"] {
             assert_eq!(of(&done, "handled", id)["attempt"], 1);
         }
@@ -305,7 +312,12 @@ async fn an_endpoint_answers_for_each_message_or_for_all() {
             assert!(error.contains("answered 3 of 2 messages"), "{error}");
         }
         // One that is invalid takes no other with it.
-        send(&fixture, "j", &json!({"status": 422, "body": "no customer"})).await;
+        send(
+            &fixture,
+            "j",
+            &json!({"status": 422, "body": "no customer"}),
+        )
+        .await;
         send(&fixture, "k", &json!({"status": 200, "body": ""})).await;
         let arguments = [
             "--json",

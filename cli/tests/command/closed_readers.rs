@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
+    fixture::{DEADLINE, Fixture, PARKED, QUEUE},
     interrupted_walks::{code, parked},
 };
 
@@ -48,7 +48,8 @@ async fn nobody_listening_keeps_nothing_waiting_that_is_brought_back() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
         let retry = "--retry=fixed(10m)";
-        fixture.run(&["topology", QUEUE, retry, "--apply"])
+        fixture
+            .run(&["topology", QUEUE, retry, "--apply"])
             .await
             .exits(0);
         let waiting = "orders.retry.600000";

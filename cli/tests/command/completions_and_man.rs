@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use crate::{
-    http::tempfile,
     fixture::{finish, retryrmq},
+    http::tempfile,
 };
 
 async fn run(arguments: &[&str]) -> crate::fixture::CommandOutput {

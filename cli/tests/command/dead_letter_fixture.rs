@@ -54,7 +54,8 @@ impl DeadLetterFixture {
 
     /// Puts it into this queue, as the library does.
     pub(crate) async fn arrives(&self, fixture: &Fixture, queue: &str) {
-        fixture.amqp
+        fixture
+            .amqp
             .publish_with(queue, self.body(), self.properties())
             .await;
     }

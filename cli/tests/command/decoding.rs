@@ -127,7 +127,9 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
         let guess = path("guess.toml");
         let drop = ["parked", "drop", QUEUE, "--where=body.customer.id == 7"];
         for options in [["--proto", &*set], ["--config", &*guess]] {
-            let done = fixture.run(&[&drop[..], &options, &["--yes"]].concat()).await;
+            let done = fixture
+                .run(&[&drop[..], &options, &["--yes"]].concat())
+                .await;
             let done = done.exits(2);
             assert!(
                 done.err.contains("name the type with --proto-type"),
@@ -138,7 +140,10 @@ async fn bodies_are_decoded_by_the_schemas_that_are_given() {
                 .await;
             assert!(done.exits(0).err.contains("would be dropped"));
             let replay = ["parked", "replay", QUEUE, "--where=body.customer.id == 7"];
-            let done = fixture.run(&[&replay[..], &options].concat()).await.exits(2);
+            let done = fixture
+                .run(&[&replay[..], &options].concat())
+                .await
+                .exits(2);
             assert!(
                 done.err.contains("name the type with --proto-type"),
                 "{done:#?}"

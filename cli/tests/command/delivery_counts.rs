@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE},
+    fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE},
     interrupted_walks::{AtTerminal, code, parked, pid},
 };
 
@@ -49,13 +49,19 @@ async fn set_up(broker: &Broker, limit: Option<u32>, arguments: FieldTable) -> F
         "x-delivery-limit".into(),
         AMQPValue::LongLongInt(1_000_000_000),
     );
-    fixture.amqp.declare_with(PARKED, QueueType::Quorum, all).await;
+    fixture
+        .amqp
+        .declare_with(PARKED, QueueType::Quorum, all)
+        .await;
     fixture
 }
 
 /// The ids that a listing shows.
 async fn listed(fixture: &Fixture) -> (BTreeSet<String>, CommandOutput) {
-    let done = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+    let done = fixture
+        .run(&["--json", "parked", "ls", QUEUE])
+        .await
+        .exits(0);
     let ids = done.lines();
     let ids = ids
         .iter()
@@ -93,7 +99,11 @@ async fn looks_that_are_interrupted_in_an_alarm_spend_nothing() {
                 }
             }
             for _ in 0..10 {
-                assert_eq!(fixture.amqp.depth(PARKED).await, Some(3), "it holds nothing");
+                assert_eq!(
+                    fixture.amqp.depth(PARKED).await,
+                    Some(3),
+                    "it holds nothing"
+                );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             kill_process(pid(&listing), Signal::INT).unwrap();
@@ -142,9 +152,13 @@ async fn one_that_the_broker_no_longer_takes_keeps_nobody_from_the_others() {
             }
             fixture.holds(PARKED, 3).await;
         }
-        fixture.run(&["parked", "show", QUEUE, "later"]).await.exits(0);
+        fixture
+            .run(&["parked", "show", QUEUE, "later"])
+            .await
+            .exits(0);
         fixture.holds(PARKED, 3).await;
-        fixture.run(&["parked", "drop", QUEUE, "small", "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "small", "--yes"])
             .await
             .exits(0);
         fixture.holds(PARKED, 2).await;
@@ -185,7 +199,8 @@ async fn a_full_parking_queue_that_refuses_copies_is_looked_at_all_the_same() {
         let all = u32::try_from(MOST + 1).unwrap();
         fixture.holds(PARKED, all).await;
         for _ in 0..6 {
-            fixture.run(&["parked", "ls", QUEUE, "--limit=3"])
+            fixture
+                .run(&["parked", "ls", QUEUE, "--limit=3"])
                 .await
                 .exits(0);
             fixture.holds(PARKED, all).await;
@@ -272,7 +287,10 @@ async fn what_the_broker_parked_behind_a_fresh_message_survives_a_killed_prompt(
                 ),
             ]);
             fixture.amqp.declare_with(QUEUE, kind, route).await;
-            fixture.amqp.publish_with(PARKED, "fresh", id("fresh")).await;
+            fixture
+                .amqp
+                .publish_with(PARKED, "fresh", id("fresh"))
+                .await;
             for name in ["d", "e", "f"] {
                 fixture.amqp.publish_with(QUEUE, name, id(name)).await;
             }
@@ -346,7 +364,10 @@ async fn a_replay_sends_no_message_whose_names_were_mended() {
                 RawPublisher::connect(&url).publish(&Hostile::header_key(), PARKED, b"mended");
             });
             published.await.unwrap();
-            fixture.amqp.publish_with(PARKED, "sound", id("sound")).await;
+            fixture
+                .amqp
+                .publish_with(PARKED, "sound", id("sound"))
+                .await;
             fixture.holds(PARKED, 2).await;
             let all = ["parked", "replay", QUEUE, "--all"];
             for (rehearsal, says) in [
@@ -383,7 +404,10 @@ async fn a_replay_leaves_nothing_out() {
         let filler = AMQPValue::LongString("x".repeat(129_200).into());
         let large = id("large").with_headers(table([("filler", filler)]));
         fixture.amqp.publish_with(PARKED, "large", large).await;
-        fixture.amqp.publish_with(PARKED, "small", id("small")).await;
+        fixture
+            .amqp
+            .publish_with(PARKED, "small", id("small"))
+            .await;
         fixture.holds(PARKED, 2).await;
         let done = fixture
             .run(&["parked", "replay", QUEUE, "--all"])

@@ -8,8 +8,8 @@ use retryrmq_harness::{Broker, Version, on_brokers_where, on_every_broker};
 use serde_json::json;
 
 use crate::{
-    management_fixture::{ManagementFixture, NOT_OF_OTHER_TESTS, found},
     fixture::{Fixture, QUEUE},
+    management_fixture::{ManagementFixture, NOT_OF_OTHER_TESTS, found},
 };
 
 #[tokio::test]
@@ -33,7 +33,9 @@ async fn every_fault_is_found_and_nothing_else() {
         management_fixture
             .queue("unbound", json!({"x-dead-letter-exchange": "empty"}))
             .await;
-        management_fixture.routed("no-target", "not-there", json!({})).await;
+        management_fixture
+            .routed("no-target", "not-there", json!({}))
+            .await;
         management_fixture
             .routed("tick", "tock", json!({"x-message-ttl": 600_000}))
             .await;
@@ -44,7 +46,9 @@ async fn every_fault_is_found_and_nothing_else() {
             .queue("hidden", json!({"x-queue-type": "classic"}))
             .await;
         let route = json!({"dead-letter-exchange": "", "dead-letter-routing-key": "dead"});
-        management_fixture.policy("route", "^hidden$", 0, route).await;
+        management_fixture
+            .policy("route", "^hidden$", 0, route)
+            .await;
         management_fixture
             .policy("above", "^hid", 5, json!({"max-length": 1000}))
             .await;
@@ -65,16 +69,22 @@ async fn every_fault_is_found_and_nothing_else() {
                 json!({"x-dead-letter-strategy": "at-least-once"}),
             )
             .await;
-        management_fixture.routed("orders", "orders.parked", json!({})).await;
+        management_fixture
+            .routed("orders", "orders.parked", json!({}))
+            .await;
         let expiring = json!({"x-message-ttl": 5000, "x-expires": 600_000});
-        management_fixture.routed("orders.retry.5000", "orders", expiring).await;
+        management_fixture
+            .routed("orders.retry.5000", "orders", expiring)
+            .await;
         management_fixture
             .queue(
                 "orders.parked",
                 json!({"x-delivery-limit": 1_000_000_000, "x-message-ttl": 600_000}),
             )
             .await;
-        management_fixture.routed("stock", "stock.parked", json!({})).await;
+        management_fixture
+            .routed("stock", "stock.parked", json!({}))
+            .await;
         management_fixture
             .routed("stock.retry.1000", "stock", json!({"x-message-ttl": 1000}))
             .await;
@@ -97,7 +107,9 @@ async fn every_fault_is_found_and_nothing_else() {
             )
             .await;
         amqp.publish("heap.unreadable", "of AMQP 1.0").await;
-        management_fixture.routed("unheard", "dead", json!({})).await;
+        management_fixture
+            .routed("unheard", "dead", json!({}))
+            .await;
         amqp.publish("unheard", "anybody?").await;
         management_fixture
             .routed("ghost.retry.1000", "ghost", json!({"x-message-ttl": 1000}))
@@ -138,7 +150,9 @@ async fn every_fault_is_found_and_nothing_else() {
         for body in ["one", "two"] {
             amqp.publish("stuck", body).await;
         }
-        management_fixture.routed("heedless", "dead", json!({})).await;
+        management_fixture
+            .routed("heedless", "dead", json!({}))
+            .await;
         let channel = amqp.new_channel().await;
         channel
             .basic_qos(5, BasicQosOptions::default())
@@ -199,7 +213,9 @@ async fn every_fault_is_found_and_nothing_else() {
             // A limit that basic.nack will not reach.
             expected.extend(found([("RQ117", "limited"), ("RQ117", "counted")]));
         }
-        management_fixture.finds(&["--stuck-after=1s"], &expected).await;
+        management_fixture
+            .finds(&["--stuck-after=1s"], &expected)
+            .await;
         let family = found([("RQ109", "orders.retry.5000"), ("RQ110", "orders.parked")]);
         management_fixture.finds(&["orders"], &family).await;
         management_fixture
@@ -274,7 +290,10 @@ async fn a_healthy_broker_yields_nothing() {
             "{count} queues in virtual host {}: nothing found",
             fixture.vhost.name()
         );
-        let said = management_fixture.run(&["doctor", NOT_OF_OTHER_TESTS]).await.exits(0);
+        let said = management_fixture
+            .run(&["doctor", NOT_OF_OTHER_TESTS])
+            .await
+            .exits(0);
         let whole = format!("looked at {all}");
         assert!(said.out.starts_with(&whole), "{said:#?}");
         let said = management_fixture
@@ -299,7 +318,11 @@ async fn deprecated_features_are_told() {
                 .queue_declare("passing".into(), transient, FieldTable::default())
                 .await
                 .unwrap();
-            let report = management_fixture.run(&["--json", "doctor"]).await.exits(8).json();
+            let report = management_fixture
+                .run(&["--json", "doctor"])
+                .await
+                .exits(8)
+                .json();
             let findings = report["findings"].as_array().unwrap();
             let is_told = |name: &str| {
                 findings
@@ -321,7 +344,9 @@ async fn mirrored_queues_and_the_plugin_are_no_more_in_the_next_version() {
             management_fixture
                 .policy("mirror", "^m", 0, json!({"ha-mode": "all"}))
                 .await;
-            management_fixture.finds(&[], &found([("RQ117", "mirror")])).await;
+            management_fixture
+                .finds(&[], &found([("RQ117", "mirror")]))
+                .await;
         },
     )
     .await;
@@ -360,7 +385,9 @@ async fn without_metrics_the_rest_is_found() {
                 .queue("dead", json!({"x-delivery-limit": 1_000_000_000}))
                 .await;
             management_fixture.queue("limited", json!({})).await;
-            management_fixture.routed("unheard", "dead", json!({})).await;
+            management_fixture
+                .routed("unheard", "dead", json!({}))
+                .await;
             management_fixture.routed("heard", "dead", json!({})).await;
             let fixture: &Fixture = &management_fixture.fixture;
             let _heard = fixture.amqp.consume("heard", 1).await;

@@ -4,8 +4,8 @@ use retryrmq_harness::{Permissions, eventually, on_brokers};
 use serde_json::{Value, json};
 
 use crate::{
+    fixture::{DEADLINE, PARKED, QUEUE, finish, retryrmq},
     management_fixture::ManagementFixture,
-    fixture::{PARKED, DEADLINE, QUEUE, finish, retryrmq},
 };
 
 #[tokio::test]
@@ -43,8 +43,12 @@ async fn who_may_not_look_is_told_what_is_missing() {
         let inside = as_user(secret).await;
         let mut enabling = management_fixture.command(&["enable", "orders", "--yes"]);
         enabling.env("RETRYRMQ_URL", vhost.url_as(&user, secret));
-        management_fixture.queue("orders", serde_json::json!({})).await;
-        management_fixture.queue("orders.parked", serde_json::json!({})).await;
+        management_fixture
+            .queue("orders", serde_json::json!({}))
+            .await;
+        management_fixture
+            .queue("orders.parked", serde_json::json!({}))
+            .await;
         let powerless = finish(enabling, None).await.exits(5);
         management.delete_user(&user).await.unwrap();
         for (done, words) in [
@@ -71,7 +75,13 @@ async fn who_looks_in_the_wrong_place_is_told_where_to_look() {
             command.env("RETRYRMQ_MANAGEMENT_URL", management);
             finish(command, None)
         };
-        let amqp = management_fixture.fixture.vhost.url().split('@').nth(1).unwrap();
+        let amqp = management_fixture
+            .fixture
+            .vhost
+            .url()
+            .split('@')
+            .nth(1)
+            .unwrap();
         let amqp = format!("http://{}", amqp.split('/').next().unwrap());
         let other = at(amqp).await.exits(4);
         assert!(other.err.contains("--management URL"), "{other:#?}");

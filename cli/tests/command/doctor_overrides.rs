@@ -5,8 +5,8 @@ use retryrmq_harness::{Broker, Version, on_brokers, on_brokers_where, on_every_b
 use serde_json::{Value, json};
 
 use crate::{
-    management_fixture::{ManagementFixture, found},
     fixture::QUEUE,
+    management_fixture::{ManagementFixture, found},
 };
 
 /// What 3.8 had.
@@ -49,7 +49,11 @@ async fn a_policy_with_overflow_is_found_and_named_and_its_fix_mends() {
         ]);
         management_fixture.finds(&[], &expected).await;
 
-        let report = management_fixture.run(&["--json", "doctor"]).await.exits(8).json();
+        let report = management_fixture
+            .run(&["--json", "doctor"])
+            .await
+            .exits(8)
+            .json();
         let about = finding(&report, "RQ108", waiting[1]);
         assert_eq!(about["severity"], "error");
         let sentence = about["sentence"].as_str().unwrap();
@@ -82,7 +86,9 @@ async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends(
         let management_fixture = ManagementFixture::of(&broker).await;
         let apply = ["topology", QUEUE, RETRY, "--apply"];
         management_fixture.run(&apply).await.exits(0);
-        management_fixture.queue("sms", json!({"x-max-length": 5})).await;
+        management_fixture
+            .queue("sms", json!({"x-max-length": 5}))
+            .await;
         let refuses = json!({"x-max-length": 5, "x-overflow": "reject-publish"});
         management_fixture.queue("strict", refuses).await;
         let drops = json!({"x-max-length-bytes": 5, "x-overflow": "drop-head"});
@@ -108,7 +114,9 @@ async fn a_work_queue_that_drops_its_oldest_messages_is_found_and_the_fix_mends(
         assert!(fix.contains("make the queue anew"), "{fix}");
         if broker.is_controllable() {
             mend(&broker, &sms).await;
-            management_fixture.finds(&[ours], &found([("RQ125", "small")])).await;
+            management_fixture
+                .finds(&[ours], &found([("RQ125", "small")]))
+                .await;
         }
     })
     .await;
@@ -168,7 +176,9 @@ async fn a_policy_for_the_work_queue_of_the_strategy_dead_letter_is_found() {
         management_fixture.run(&apply).await.exits(0);
         let drops = json!({"overflow": "drop-head"});
         management_fixture.policy("mine", "^shop$", 0, drops).await;
-        management_fixture.finds(&["shop"], &found([("RQ108", "shop")])).await;
+        management_fixture
+            .finds(&["shop"], &found([("RQ108", "shop")]))
+            .await;
         let warned = management_fixture.run(&apply).await.exits(0).err;
         assert!(
             warned.contains("policy `mine` sets its overflow"),
@@ -205,7 +215,9 @@ async fn a_missing_feature_flag_is_found() {
             }
             for item in plan["items"].as_array().unwrap() {
                 let name = item["name"].as_str().unwrap();
-                management_fixture.queue(name, item["arguments"].clone()).await;
+                management_fixture
+                    .queue(name, item["arguments"].clone())
+                    .await;
             }
             let warned = management_fixture.run(&apply[..3]).await.exits(0).err;
             assert!(warned.contains("feature flag `stream_queue`"), "{warned}");
@@ -213,7 +225,11 @@ async fn a_missing_feature_flag_is_found() {
             management_fixture.finds(&[], &expected).await;
             management_fixture.finds(&[QUEUE], &expected).await;
             management_fixture.fixture.amqp.delete(QUEUE).await;
-            let report = management_fixture.run(&["--json", "doctor"]).await.exits(8).json();
+            let report = management_fixture
+                .run(&["--json", "doctor"])
+                .await
+                .exits(8)
+                .json();
             let gone = finding(&report, "RQ113", "orders.retry.1000");
             let sentence = gone["sentence"].as_str().unwrap();
             assert!(sentence.contains("dropped"), "{sentence}");
@@ -247,9 +263,17 @@ async fn a_policy_that_changes_native_delays_is_found_and_its_fix_mends() {
                     json!({"delayed-retry-min": 1, "delayed-retry-max": 1}),
                 ),
             ] {
-                management_fixture.policy(name, ".*", priority, definition).await;
-                management_fixture.finds(&[], &found([("RQ123", "mails")])).await;
-                let report = management_fixture.run(&["--json", "doctor"]).await.exits(8).json();
+                management_fixture
+                    .policy(name, ".*", priority, definition)
+                    .await;
+                management_fixture
+                    .finds(&[], &found([("RQ123", "mails")]))
+                    .await;
+                let report = management_fixture
+                    .run(&["--json", "doctor"])
+                    .await
+                    .exits(8)
+                    .json();
                 let about = finding(&report, "RQ123", "mails");
                 let sentence = about["sentence"].as_str().unwrap();
                 assert!(sentence.contains(&format!("policy `{name}`")), "{sentence}");

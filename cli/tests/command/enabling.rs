@@ -5,14 +5,19 @@ use retryrmq_harness::{Policy, Version, on_brokers, on_every_broker};
 use serde_json::{Value, json};
 
 use crate::{
-    management_fixture::{ManagementFixture, found},
     fixture::{PARKED, QUEUE},
+    management_fixture::{ManagementFixture, found},
 };
 
 /// The policies of the vhost, by name.
 async fn policies(management_fixture: &ManagementFixture) -> Vec<Value> {
     let path = format!("policies/{}", management_fixture.fixture.vhost.name());
-    let all = management_fixture.broker().management().get(path).await.unwrap();
+    let all = management_fixture
+        .broker()
+        .management()
+        .get(path)
+        .await
+        .unwrap();
     all.as_array().unwrap().clone()
 }
 
@@ -38,11 +43,16 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
         } else {
             "RQ101"
         };
-        management_fixture.finds(&[QUEUE], &found([(code, QUEUE)])).await;
+        management_fixture
+            .finds(&[QUEUE], &found([(code, QUEUE)]))
+            .await;
 
         let refused = management_fixture.run(&["enable", QUEUE]).await.exits(2);
         assert!(refused.err.contains("--yes"), "{refused:#?}");
-        let planned = management_fixture.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        let planned = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         for words in [
             "+ queue orders.parked",
             "all of policy all (priority 3)",
@@ -87,7 +97,10 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
             .exits(0);
         assert_eq!(parked.lines()[0]["reason"], "rejected", "{parked:#?}");
         management_fixture.finds(&[], &found([])).await;
-        let again = management_fixture.run(&["enable", QUEUE, "--yes"]).await.exits(0);
+        let again = management_fixture
+            .run(&["enable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
         assert_eq!(policies(&management_fixture).await.len(), 2, "idempotent");
 
@@ -101,33 +114,50 @@ async fn what_is_rejected_is_parked_and_every_key_is_kept() {
             )
             .await;
         let mark = done["policy"].as_str().unwrap();
-        management_fixture.finds(&[], &found([("RQ120", mark)])).await;
+        management_fixture
+            .finds(&[], &found([("RQ120", mark)]))
+            .await;
         let renewed = management_fixture
             .run(&["--json", "enable", QUEUE, "--yes"])
             .await
             .exits(0)
             .json();
         assert_eq!(renewed["definition"]["max-length"], 2000);
-        assert_eq!(policies(&management_fixture).await.len(), 2, "the old one is gone");
+        assert_eq!(
+            policies(&management_fixture).await.len(),
+            2,
+            "the old one is gone"
+        );
         management_fixture.finds(&[], &found([])).await;
 
-        let rehearsed = management_fixture.run(&["disable", QUEUE, "--dry-run"]).await.exits(0);
+        let rehearsed = management_fixture
+            .run(&["disable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             rehearsed.out.contains("then policy all is in force"),
             "{rehearsed:#?}"
         );
         assert_eq!(policies(&management_fixture).await.len(), 2);
-        management_fixture.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         let left = policies(&management_fixture).await;
         assert_eq!(
             (left.len(), &left[0]["name"]),
             (1, &json!("all")),
             "as it was"
         );
-        management_fixture.finds(&[QUEUE], &found([(code, QUEUE)])).await;
+        management_fixture
+            .finds(&[QUEUE], &found([(code, QUEUE)]))
+            .await;
         let parked = management_fixture.fixture.amqp.depth(PARKED).await;
         assert_eq!(parked, Some(1), "what is parked stays");
-        let again = management_fixture.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        let again = management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
     })
     .await;
@@ -148,7 +178,10 @@ async fn a_parking_queue_that_somebody_deleted_is_created_again() {
             (true, false)
         );
         management_fixture.fixture.amqp.delete(PARKED).await;
-        let rehearsed = management_fixture.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        let rehearsed = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             rehearsed.out.contains("does not exist")
                 && rehearsed.out.contains("+ queue orders.parked (quorum"),
@@ -184,7 +217,11 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
     on_brokers(|broker| async move {
         let management_fixture = ManagementFixture::of(&broker).await;
         let enable = |queue: &'static str| async {
-            management_fixture.run(&["enable", queue, "--yes"]).await.exits(5).err
+            management_fixture
+                .run(&["enable", queue, "--yes"])
+                .await
+                .exits(5)
+                .err
         };
         // An argument wins over every policy.
         management_fixture
@@ -202,10 +239,19 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
             )
             .await;
         assert!(enable("routed").await.contains("--replace"));
-        management_fixture.queue("log", json!({"x-queue-type": "stream"})).await;
+        management_fixture
+            .queue("log", json!({"x-queue-type": "stream"}))
+            .await;
         assert!(enable("log").await.contains("is a stream"));
         assert_eq!(policies(&management_fixture).await.len(), 1);
-        assert!(management_fixture.fixture.amqp.depth("routed.parked").await.is_none());
+        assert!(
+            management_fixture
+                .fixture
+                .amqp
+                .depth("routed.parked")
+                .await
+                .is_none()
+        );
         management_fixture
             .run(&["enable", "routed", "--yes", "--replace"])
             .await
@@ -215,7 +261,10 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
             .run(&["enable", "orders.parked", "--yes"])
             .await
             .exits(2);
-        management_fixture.run(&["enable", "nobody", "--yes"]).await.exits(3);
+        management_fixture
+            .run(&["enable", "nobody", "--yes"])
+            .await
+            .exits(3);
         let missing = management_fixture
             .run(&["enable", "routed", "--to=nobody", "--yes", "--replace"])
             .await
@@ -232,8 +281,16 @@ async fn nothing_is_done_where_it_would_be_without_effect_or_undo_somebodys_work
         let name = ours["name"].as_str().unwrap();
         let mut changed = Policy::new("^routed$", definition);
         changed.priority = ours["priority"].as_i64().unwrap();
-        management_fixture.fixture.vhost.put_policy(name, &changed).await.unwrap();
-        let refused = management_fixture.run(&["disable", "routed", "--yes"]).await.exits(5);
+        management_fixture
+            .fixture
+            .vhost
+            .put_policy(name, &changed)
+            .await
+            .unwrap();
+        let refused = management_fixture
+            .run(&["disable", "routed", "--yes"])
+            .await
+            .exits(5);
         assert!(refused.err.contains("\"max-length\":7"), "{refused:#?}");
         assert!(enable("routed").await.contains("--force"));
         assert_eq!(policies(&management_fixture).await.len(), 2);
@@ -262,7 +319,12 @@ async fn publishers_of_a_queue_with_a_length_meet_nothing_new() {
             done["definition"],
             json!({"dead-letter-exchange": "", "dead-letter-routing-key": "eu.orders(1).parked"})
         );
-        let queue = management_fixture.fixture.vhost.queue("eu.orders(1)").await.unwrap();
+        let queue = management_fixture
+            .fixture
+            .vhost
+            .queue("eu.orders(1)")
+            .await
+            .unwrap();
         assert!(queue.arguments().get("x-overflow").is_none());
     })
     .await;
@@ -275,12 +337,17 @@ async fn a_parking_queue_that_loses_is_told_before_anything_goes_there() {
         management_fixture.queue(QUEUE, json!({})).await;
         let short = json!({"x-message-ttl": 3_000});
         management_fixture.queue(PARKED, short).await;
-        let planned = management_fixture.run(&["enable", QUEUE, "--dry-run"]).await.exits(0);
+        let planned = management_fixture
+            .run(&["enable", QUEUE, "--dry-run"])
+            .await
+            .exits(0);
         assert!(
             planned.err.contains("RQ110") && planned.err.contains("after 3000 ms"),
             "{planned:#?}"
         );
-        let done = management_fixture.run(&["--json", "enable", QUEUE, "--yes"]).await;
+        let done = management_fixture
+            .run(&["--json", "enable", QUEUE, "--yes"])
+            .await;
         let done = done.exits(0).json();
         assert_eq!(done["warnings"][0]["code"], "RQ110", "{done}");
     })

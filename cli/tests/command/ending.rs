@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use retryrmq_harness::{Broker, Permissions, eventually, on_brokers};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::fixture::{Fixture, PARKED, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, PARKED, QUEUE};
 
 fn process(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a process id")).expect("a process id")

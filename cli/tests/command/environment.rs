@@ -4,7 +4,7 @@ use retryrmq::types::{AMQPValue, DecimalValue, FieldArray, FieldTable};
 use retryrmq_harness::{lapin::BasicProperties, on_brokers};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, CommandOutput, QUEUE};
+use crate::fixture::{CommandOutput, Fixture, QUEUE};
 
 /// The variables as `env -0` prints them, in the line of the command.
 const SHOW: &str = "env -0 | grep -z ^RETRYRMQ_ | tr '\\0' '\\n' >&2";

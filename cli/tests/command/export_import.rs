@@ -5,7 +5,7 @@ use retryrmq_harness::{QueueType, eventually, lapin::BasicProperties, on_brokers
 use serde_json::json;
 
 use crate::{
-    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
+    fixture::{DEADLINE, Fixture, PARKED, QUEUE},
     interrupted_walks::parked,
 };
 
@@ -118,10 +118,12 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
         };
         let before = list().await;
         // An export leaves all where it is, and never writes over a file.
-        fixture.run(&["parked", "export", QUEUE, &file("all")])
+        fixture
+            .run(&["parked", "export", QUEUE, &file("all")])
             .await
             .exits(0);
-        fixture.run(&["parked", "export", QUEUE, &file("all"), "--remove"])
+        fixture
+            .run(&["parked", "export", QUEUE, &file("all"), "--remove"])
             .await
             .exits(2);
         fixture.holds(PARKED, 401).await;
@@ -150,7 +152,10 @@ async fn what_is_exported_and_imported_is_the_same_to_the_last_bit() {
             })
             .collect();
         std::fs::write(file("bad"), bad.join("\n")).unwrap();
-        let done = fixture.run(&["parked", "import", &file("bad")]).await.exits(2);
+        let done = fixture
+            .run(&["parked", "import", &file("bad")])
+            .await
+            .exits(2);
         assert!(
             done.err.contains("line 301 column 2") && done.err.contains("nothing was imported"),
             "{done:#?}"
@@ -212,7 +217,10 @@ async fn a_queue_that_is_written_anew_has_all_of_it_in_order() {
         }
         // Killed meanwhile, it loses none.
         for _ in 0..3 {
-            let mut child = fixture.command(&["parked", "compact", QUEUE]).spawn().unwrap();
+            let mut child = fixture
+                .command(&["parked", "compact", QUEUE])
+                .spawn()
+                .unwrap();
             eventually(DEADLINE, "it consumes, or has ended", || async {
                 fixture.amqp.consumers(PARKED).await != Some(0)
             })
@@ -249,7 +257,8 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             ("2", "no customer"),
             ("3", "vendor down"),
         ] {
-            fixture.amqp
+            fixture
+                .amqp
                 .publish_with(PARKED, id, parked(id, 1_700_000_000, error))
                 .await;
         }
@@ -261,24 +270,28 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             .lines();
         let vendor = groups[0]["fingerprint"].as_str().unwrap().to_owned();
         assert_eq!(groups[0].get("about"), None);
-        fixture.run(&["parked", "hold", "ordrs", "--group", &vendor])
+        fixture
+            .run(&["parked", "hold", "ordrs", "--group", &vendor])
             .await
             .exits(3);
-        fixture.run(&["parked", "hold", QUEUE, "--group", "12"])
+        fixture
+            .run(&["parked", "hold", QUEUE, "--group", "12"])
             .await
             .exits(2);
-        fixture.run(&[
-            "parked",
-            "hold",
-            QUEUE,
-            "--group",
-            &vendor,
-            "--note",
-            "until \u{1b}[2J monday",
-        ])
-        .await
-        .exits(0);
-        fixture.run(&["parked", "tag", QUEUE, "--group", &vendor, "--owner", "ana"])
+        fixture
+            .run(&[
+                "parked",
+                "hold",
+                QUEUE,
+                "--group",
+                &vendor,
+                "--note",
+                "until \u{1b}[2J monday",
+            ])
+            .await
+            .exits(0);
+        fixture
+            .run(&["parked", "tag", QUEUE, "--group", &vendor, "--owner", "ana"])
             .await
             .exits(0);
         let groups = fixture
@@ -292,7 +305,10 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             (&json!(true), &json!("ana")),
             "{about}"
         );
-        let table = fixture.run(&["parked", "ls", QUEUE, "--group"]).await.exits(0);
+        let table = fixture
+            .run(&["parked", "ls", QUEUE, "--group"])
+            .await
+            .exits(0);
         assert!(
             table.out.contains("hold")
                 && table.out.contains("monday")
@@ -344,11 +360,16 @@ async fn a_group_on_hold_is_left_alone_unless_it_is_named() {
             "{done:#?}"
         );
         fixture.holds(PARKED, 2).await;
-        fixture.run(&["parked", "replay", QUEUE, "1"]).await.exits(0);
-        fixture.run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
+        fixture
+            .run(&["parked", "replay", QUEUE, "1"])
             .await
             .exits(0);
-        fixture.run(&["parked", "replay", QUEUE, "--all"])
+        fixture
+            .run(&["parked", "hold", QUEUE, "--group", &vendor, "--release"])
+            .await
+            .exits(0);
+        fixture
+            .run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(0);
         fixture.holds(PARKED, 0).await;
@@ -376,7 +397,8 @@ async fn what_is_forgotten_is_gone_and_all_else_is_as_it_was() {
             }
         }
         for id in ["17", "d", "id:17"] {
-            fixture.amqp
+            fixture
+                .amqp
                 .publish_with(PARKED, id, parked(id, 1_700_000_000, "x"))
                 .await;
         }

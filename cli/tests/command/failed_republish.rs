@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE, finish},
+    fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE, finish},
     interrupted_walks::{AtTerminal, code},
 };
 
@@ -37,7 +37,8 @@ async fn set_up(broker: &Broker) -> Fixture {
         "x-delivery-limit".into(),
         AMQPValue::LongLongInt(1_000_000_000),
     );
-    fixture.amqp
+    fixture
+        .amqp
         .declare_with(PARKED, QueueType::Quorum, arguments)
         .await;
     fixture.amqp.declare(QUEUE, QueueType::Quorum).await;
@@ -176,14 +177,20 @@ async fn a_replay_that_is_cut_off_tells_how_many_went() {
         });
         let went = went.unwrap_or_else(|| panic!("{done:#?}"));
         eventually(DEADLINE, "nothing is held", || async {
-            let depths = [fixture.amqp.depth(PARKED).await, fixture.amqp.depth(QUEUE).await];
+            let depths = [
+                fixture.amqp.depth(PARKED).await,
+                fixture.amqp.depth(QUEUE).await,
+            ];
             match depths {
                 [Some(parked), Some(work)] if parked + work >= FEW => Ok(()),
                 _ => Err(format!("{depths:?}")),
             }
         })
         .await;
-        let (parked, work) = (fixture.amqp.drain(PARKED).await, fixture.amqp.drain(QUEUE).await);
+        let (parked, work) = (
+            fixture.amqp.drain(PARKED).await,
+            fixture.amqp.drain(QUEUE).await,
+        );
         assert!(work.len() >= usize::try_from(went).unwrap(), "{done:#?}");
         let ids: BTreeSet<_> = parked.iter().chain(&work).filter_map(|m| m.id()).collect();
         assert_eq!(ids.len(), usize::try_from(FEW).unwrap());

@@ -148,7 +148,12 @@ impl Fixture {
     }
 
     /// Consumes `QUEUE` with JSON output and a shell script as its command, `count` attempts long.
-    pub(crate) async fn consume(&self, count: usize, options: &[&str], script: &str) -> CommandOutput {
+    pub(crate) async fn consume(
+        &self,
+        count: usize,
+        options: &[&str],
+        script: &str,
+    ) -> CommandOutput {
         let count = format!("--count={count}");
         let mut arguments = vec!["--json", "consume", QUEUE, "--dlx", &count];
         arguments.extend(options);

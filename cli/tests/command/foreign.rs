@@ -8,7 +8,7 @@ use retryrmq_harness::{
 };
 use serde_json::{Value, json};
 
-use crate::{dead_letter_fixture::DeadLetterFixture, replaying::edit, fixture::Fixture};
+use crate::{dead_letter_fixture::DeadLetterFixture, fixture::Fixture, replaying::edit};
 
 /// The names of a message's headers that are not ours.
 fn names(headers: &FieldTable) -> Vec<&str> {
@@ -104,7 +104,10 @@ async fn every_library_is_told_and_replayed_to_its_own_queue() {
             names(&headers),
             ["Content-Type", "MT-Fault-Address", "publishId", "tenant"]
         );
-        assert_eq!(message.text(), DeadLetterFixture::named("masstransit").body());
+        assert_eq!(
+            message.text(),
+            DeadLetterFixture::named("masstransit").body()
+        );
         assert_eq!(message.header_int("x-retry-replays"), Some(1));
 
         let headers = took("Sales").await.headers();
@@ -154,7 +157,8 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
                 AMQPValue::LongString(value.into()),
             );
         }
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with(work, QueueType::Classic, route)
             .await;
         fixture.amqp.declare(dead, QueueType::Classic).await;
@@ -175,7 +179,8 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
         );
         bound.await.unwrap();
         let task = DeadLetterFixture::named("celery-rejected");
-        fixture.amqp
+        fixture
+            .amqp
             .publish_to(
                 "celery.shop",
                 "order.charge",
@@ -213,7 +218,8 @@ async fn what_celery_rejects_goes_back_to_its_worker() {
                 .unwrap()
                 .contains("shop.charge was rejected")
         );
-        fixture.run(&["parked", "replay", dead, "--dlq", "#1"])
+        fixture
+            .run(&["parked", "replay", dead, "--dlq", "#1"])
             .await
             .exits(0);
         fixture.holds(dead, 0).await;
@@ -253,7 +259,8 @@ async fn a_counter_within_the_body_begins_again() {
                     AMQPValue::LongString(value.into()),
                 );
             }
-            fixture.amqp
+            fixture
+                .amqp
                 .declare_with(work, QueueType::Classic, route)
                 .await;
             fixture.amqp.declare(dead, QueueType::Classic).await;
@@ -283,7 +290,8 @@ async fn a_counter_within_the_body_begins_again() {
                 "{line}"
             );
             assert_eq!(line["body"], json!(task.body()), "shown as it stands");
-            fixture.run(&["parked", "replay", dead, "--dlq", "#1"])
+            fixture
+                .run(&["parked", "replay", dead, "--dlq", "#1"])
                 .await
                 .exits(0);
             fixture.holds(dead, 0).await;
@@ -301,7 +309,10 @@ async fn what_goes_nowhere_stays_and_says_what_to_do() {
         let fixture = Fixture::of(&broker).await;
         let dead = "failed";
         fixture.amqp.declare(dead, QueueType::Quorum).await;
-        fixture.amqp.declare("async.orders", QueueType::Quorum).await;
+        fixture
+            .amqp
+            .declare("async.orders", QueueType::Quorum)
+            .await;
         for name in ["spring-exchange", "symfony", "symfony-php", "masstransit"] {
             DeadLetterFixture::named(name).arrives(&fixture, dead).await;
         }
@@ -438,13 +449,17 @@ async fn a_look_at_anothers_queue_costs_nothing() {
         let dead = "orders_error";
         let mut limit = FieldTable::default();
         limit.insert("x-delivery-limit".into(), AMQPValue::LongLongInt(2));
-        fixture.amqp.declare_with(dead, QueueType::Quorum, limit).await;
+        fixture
+            .amqp
+            .declare_with(dead, QueueType::Quorum, limit)
+            .await;
         let dead_letter_fixture = DeadLetterFixture::named("masstransit");
         for number in 0..3 {
             let properties = dead_letter_fixture
                 .properties()
                 .with_message_id(format!("m-{number}").as_str().into());
-            fixture.amqp
+            fixture
+                .amqp
                 .publish_with(dead, dead_letter_fixture.body(), properties)
                 .await;
         }
@@ -482,7 +497,8 @@ async fn everything_that_died_in_a_virtual_host() {
             let name = format!("x-dead-letter-{name}");
             route.insert(name.into(), AMQPValue::LongString(value.into()));
         }
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with("orders", QueueType::Quorum, route)
             .await;
         for queue in [
@@ -571,7 +587,11 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
             ),
             (&["--where=queue == 'submit-order'"], &["masstransit"]),
         ] {
-            let lines = fixture.run(&[&ls[..], filter].concat()).await.exits(0).lines();
+            let lines = fixture
+                .run(&[&ls[..], filter].concat())
+                .await
+                .exits(0)
+                .lines();
             let mut found: Vec<_> = lines
                 .iter()
                 .map(|line| line["library"].as_str().unwrap())
@@ -604,7 +624,10 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
                 &json!("acme")
             )
         );
-        assert_eq!(shown["body"], DeadLetterFixture::named("easynetq-newtonsoft").body());
+        assert_eq!(
+            shown["body"],
+            DeadLetterFixture::named("easynetq-newtonsoft").body()
+        );
 
         let management = std::env::var("RETRYRMQ_TEST_BROKERS").unwrap();
         let version = broker.version().to_string();
@@ -635,7 +658,8 @@ async fn what_anothers_dead_letters_say_is_chosen_by_and_decoded() {
         assert!(done.err.contains("no dead letter like that"), "{done:?}");
         assert!(done.err.contains(&format!("of {dead}: ")), "{done:?}");
 
-        fixture.amqp
+        fixture
+            .amqp
             .declare("Shop.OrderPlaced, Shop_billing", QueueType::Classic)
             .await;
         let replay = ["parked", "replay", dead, "--dlq"];

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     dead_letter_fixture::DeadLetterFixture,
-    fixture::{Fixture, CommandOutput},
+    fixture::{CommandOutput, Fixture},
     interrupted_walks::parked,
 };
 
@@ -48,7 +48,9 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("dead.jsonl").display().to_string();
         let ls = |queue: &'static str| async {
-            let done = fixture.run(&["--json", "parked", "ls", queue, "--dlq"]).await;
+            let done = fixture
+                .run(&["--json", "parked", "ls", queue, "--dlq"])
+                .await;
             said(&done.exits(0), &SAID)
         };
         let before = ls(DEAD).await;
@@ -70,14 +72,18 @@ async fn what_another_library_left_is_exported_imported_and_forgotten() {
         let done = done.exits(3);
         assert!(done.err.contains("no queue `nowhere`"), "{done:#?}");
         assert!(!done.err.contains("topology"), "{done:#?}");
-        fixture.run(&["parked", "import", &file, "--dlq"])
+        fixture
+            .run(&["parked", "import", &file, "--dlq"])
             .await
             .exits(2);
 
         // One of ours, by its own name, is what is parked for its work queue.
         fixture.amqp.declare("mail.parked", QueueType::Quorum).await;
         let ours = parked("m", 1_700_000_000, "no answer");
-        fixture.amqp.publish_with("mail.parked", "hello", ours).await;
+        fixture
+            .amqp
+            .publish_with("mail.parked", "hello", ours)
+            .await;
         fixture.holds("mail.parked", 1).await;
         let done = fixture
             .run(&["parked", "export", "mail.parked", "--dlq"])

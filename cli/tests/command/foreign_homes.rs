@@ -26,7 +26,8 @@ async fn a_header_that_names_a_parking_queue_is_not_obeyed() {
         let done = fixture.run(&replay).await.exits(3);
         assert!(done.err.contains("pass --to QUEUE"), "{done:?}");
         assert_eq!(fixture.amqp.depth(parked).await, Some(0));
-        fixture.run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
+        fixture
+            .run(&["parked", "replay", dead, "--dlq", "--all", "--to=orders"])
             .await
             .exits(0);
         fixture.holds("orders", 1).await;
@@ -45,7 +46,8 @@ async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
             let name = format!("x-dead-letter-{name}");
             route.insert(name.into(), AMQPValue::LongString(value.into()));
         }
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with(work, QueueType::Classic, route)
             .await;
         for queue in [parked, other] {
@@ -82,7 +84,8 @@ async fn what_its_publisher_wrote_does_not_choose_where_a_dead_letter_goes() {
             (&json!(work), &json!("rejected"), &json!(true)),
             "{line}"
         );
-        fixture.run(&["parked", "replay", work, "--all"])
+        fixture
+            .run(&["parked", "replay", work, "--all"])
             .await
             .exits(0);
         fixture.holds(parked, 0).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::{Authority, Endpoint},
-    fixture::{Fixture, CommandOutput, PARKED, QUEUE},
+    fixture::{CommandOutput, Fixture, PARKED, QUEUE},
 };
 
 /// For what has nothing to do with the version.
@@ -16,7 +16,12 @@ pub(crate) fn one_broker() -> Broker {
 }
 
 /// Consumes `count` messages over HTTP, with JSON output.
-pub(crate) async fn consume(fixture: &Fixture, count: usize, url: &str, options: &[&str]) -> CommandOutput {
+pub(crate) async fn consume(
+    fixture: &Fixture,
+    count: usize,
+    url: &str,
+    options: &[&str],
+) -> CommandOutput {
     let count = format!("--count={count}");
     let mut arguments = vec!["--json", "consume", QUEUE, "--dlx", &count, "--http", url];
     arguments.extend(options);
@@ -25,7 +30,8 @@ pub(crate) async fn consume(fixture: &Fixture, count: usize, url: &str, options:
 
 pub(crate) async fn send(fixture: &Fixture, id: &str, body: &Value) {
     let properties = BasicProperties::default().with_message_id(id.into());
-    fixture.amqp
+    fixture
+        .amqp
         .publish_with(QUEUE, body.to_string(), properties)
         .await;
 }
@@ -387,7 +393,9 @@ async fn http_2_without_tls_and_keep_alive_are_there() {
     let endpoint = Endpoint::new().await;
     for option in [&["--http2-prior-knowledge"][..], &[]] {
         fixture.amqp.publish(QUEUE, "").await;
-        consume(&fixture, 1, &endpoint.url("/"), option).await.exits(0);
+        consume(&fixture, 1, &endpoint.url("/"), option)
+            .await
+            .exits(0);
     }
     let versions: Vec<Version> = endpoint.seen().iter().map(|seen| seen.version).collect();
     assert_eq!(versions, [Version::HTTP_2, Version::HTTP_11]);

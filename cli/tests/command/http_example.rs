@@ -11,7 +11,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE, finish};
+use crate::fixture::{DEADLINE, Fixture, QUEUE, finish};
 
 /// What the README has in its one block: commands, and what is printed.
 fn printed(folder: &Path) -> (Vec<String>, Vec<String>) {

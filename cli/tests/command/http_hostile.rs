@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::{
     endpoint::{Misbehaviour, rude},
-    http::{consume, of, one_broker},
     fixture::{Fixture, QUEUE},
+    http::{consume, of, one_broker},
 };
 
 const OPTIONS: [&str; 2] = ["--retry=fixed(2h)", "--timeout=10s"];
@@ -27,7 +27,9 @@ async fn an_answer_that_is_none_is_a_failure_with_a_type_of_its_own() {
     for answer in answers {
         fixture.amqp.publish(QUEUE, answer).await;
     }
-    let done = consume(&fixture, answers.len(), &url, &OPTIONS).await.exits(0);
+    let done = consume(&fixture, answers.len(), &url, &OPTIONS)
+        .await
+        .exits(0);
     let retried = done.events("retried");
     assert_eq!(retried.len(), answers.len(), "{done:#?}");
     for event in retried {
@@ -79,7 +81,9 @@ async fn a_body_without_an_end_and_an_answer_before_its_time_are_bounded() {
         (Misbehaviour::Stuck(500), "retried", "HTTP 500: abc"),
     ] {
         fixture.amqp.publish(QUEUE, "").await;
-        let done = consume(&fixture, 1, &rude(how).await, &OPTIONS).await.exits(0);
+        let done = consume(&fixture, 1, &rude(how).await, &OPTIONS)
+            .await
+            .exits(0);
         let [event] = &done.events(event)[..] else {
             panic!("{how:?}: {done:#?}")
         };

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::{
     endpoint::{Endpoint, Seen},
-    http::{consume, of, one_broker, send, tempfile},
     fixture::{Fixture, PARKED, QUEUE, finish, retryrmq},
+    http::{consume, of, one_broker, send, tempfile},
 };
 
 const KEY: &[u8] = b"0123456789abcdefghijklmn";
@@ -40,7 +40,12 @@ async fn a_signature_is_what_a_receiver_expects() {
     let file = folder.join("secret");
     let encoded = BASE64_STANDARD.encode(KEY);
     std::fs::write(&file, format!("whsec_{encoded}\n")).unwrap();
-    send(&fixture, "order.7", &json!({"status": 500, "body": "naïve"})).await;
+    send(
+        &fixture,
+        "order.7",
+        &json!({"status": 500, "body": "naïve"}),
+    )
+    .await;
     let options = [
         "--retry=fixed(10ms)",
         "--sign-secret-file",
@@ -165,11 +170,13 @@ async fn asked_to_end_it_waits_for_answers() {
     let fixture = Fixture::with_queue(&one_broker()).await;
     let endpoint = Endpoint::new().await;
     for _ in 0..3 {
-        fixture.amqp
+        fixture
+            .amqp
             .publish(QUEUE, json!({"hold": true}).to_string())
             .await;
     }
-    let mut running = fixture.start_with(&["consume", QUEUE, "--dlx", "--http", &endpoint.url("/")]);
+    let mut running =
+        fixture.start_with(&["consume", QUEUE, "--dlx", "--http", &endpoint.url("/")]);
     endpoint.has_seen(1).await;
     running.drain(Signal::TERM).await;
     endpoint.go_on();
@@ -183,7 +190,8 @@ async fn the_end_of_the_drain_and_a_second_signal_abort_requests() {
     for (option, second, code) in [("--drain=100ms", false, 0), ("--drain=10m", true, 130)] {
         let fixture = Fixture::with_queue(&one_broker()).await;
         let endpoint = Endpoint::new().await;
-        fixture.amqp
+        fixture
+            .amqp
             .publish(QUEUE, json!({"hold": true}).to_string())
             .await;
         let url = endpoint.url("/");

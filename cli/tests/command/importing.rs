@@ -69,7 +69,8 @@ async fn an_import_into_a_full_queue_goes_on_where_it_stopped() {
             "x-overflow".into(),
             AMQPValue::LongString("reject-publish".into()),
         );
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with("small", QueueType::Classic, arguments)
             .await;
         let import = ["parked", "import", "-", "--queue=small", "--dlq"];

@@ -36,7 +36,10 @@ async fn a_command_need_not_read_its_input() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
         for _ in 0..3 {
-            fixture.amqp.publish(QUEUE, vec![b'x'; 8 * 1024 * 1024]).await;
+            fixture
+                .amqp
+                .publish(QUEUE, vec![b'x'; 8 * 1024 * 1024])
+                .await;
         }
         for script in ["exit 0", "exec 0<&-; exit 0", "head -c 10 >/dev/null"] {
             let done = fixture.consume(1, &[], script).await.exits(0);
@@ -50,7 +53,8 @@ async fn a_command_need_not_read_its_input() {
 async fn very_much_output_is_passed_on_and_only_its_end_kept() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
-        fixture.amqp
+        fixture
+            .amqp
             .publish_with(
                 QUEUE,
                 "",

@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::fixture::{Fixture, PARKED, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, PARKED, QUEUE};
 
 /// A parked message, as a consumer of ours leaves it behind.
 pub(crate) fn parked(id: &str, at: u64, error: &str) -> BasicProperties {
@@ -203,7 +203,8 @@ async fn a_prompt_that_is_killed_again_and_again_loses_nothing() {
 async fn what_another_walk_holds_is_not_taken_for_gone() {
     on_brokers(|broker| async move {
         let fixture = set_up(&broker, 3).await;
-        let mut prompt = AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "#1"]).await;
+        let mut prompt =
+            AtTerminal::at_its_prompt(&fixture, &["parked", "drop", QUEUE, "#1"]).await;
         for arguments in [
             &["ls", QUEUE][..],
             &["ls", QUEUE, "--group"],
@@ -226,7 +227,10 @@ async fn what_another_walk_holds_is_not_taken_for_gone() {
         assert_eq!(code(&mut prompt.child).await, Some(0));
         prompt.shows("1 message dropped: 1").await;
         fixture.holds(PARKED, 2).await;
-        let left = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        let left = fixture
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0);
         let left: Vec<_> = left
             .lines()
             .iter()
@@ -271,11 +275,13 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
         assert!(table.out.contains(&name(0)), "{}", table.out);
         fixture.holds(PARKED, 4).await;
         // A mark names its message although the place is another's by now.
-        fixture.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
+        fixture
+            .run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
             .await
             .exits(3);
         fixture.amqp.declare("elsewhere", QueueType::Classic).await;
-        fixture.run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
+        fixture
+            .run(&["parked", "replay", QUEUE, "1", "--to=elsewhere"])
             .await
             .exits(0);
         fixture.holds("elsewhere", 1).await;
@@ -298,15 +304,18 @@ async fn a_place_alone_and_an_id_that_several_have_drop_nothing() {
             [("3", &json!("no answer")), ("2", &json!("no customer"))]
         );
         // Gone is gone, and a fingerprint guards the place only.
-        fixture.run(&["parked", "drop", QUEUE, &name(1), "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, &name(1), "--yes"])
             .await
             .exits(3);
         let other = format!("#1={}", left[1]["fingerprint"].as_str().unwrap());
-        fixture.run(&["parked", "drop", QUEUE, &other, "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, &other, "--yes"])
             .await
             .exits(3);
         let own = format!("#1={}", left[0]["fingerprint"].as_str().unwrap());
-        fixture.run(&["parked", "drop", QUEUE, &own, "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, &own, "--yes"])
             .await
             .exits(0);
         fixture.holds(PARKED, 1).await;
@@ -344,7 +353,8 @@ async fn a_name_that_may_mean_another_message_drops_nothing() {
             fixture.holds(PARKED, 2).await;
         }
         let second = format!("#2={}", word(1, "mark"));
-        fixture.run(&["parked", "drop", QUEUE, &second, "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, &second, "--yes"])
             .await
             .exits(0);
         let left = fixture
@@ -379,7 +389,8 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
             "x-dead-letter-routing-key".into(),
             AMQPValue::LongString(PARKED.into()),
         );
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with(GONE, QueueType::Classic, arguments)
             .await;
         fixture.amqp.publish(GONE, "an orphan").await;
@@ -409,7 +420,10 @@ async fn one_that_cannot_go_home_keeps_no_other_from_it() {
         let all = ["--json", "parked", "replay", QUEUE, "--all"];
         let json = fixture.run(&all).await;
         assert!(json.err.contains("gone"), "{json:#?}");
-        let list = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        let list = fixture
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0);
         assert_eq!(list.lines()[0]["home"], GONE, "{list:#?}");
         let obeyed = ['\u{1b}', '\u{7}', '\u{9b}'];
         for text in [&done.err, &json.err, &list.out] {
@@ -519,7 +533,8 @@ async fn a_parking_queue_that_may_lose_is_warned_of() {
         let mut arguments = FieldTable::default();
         arguments.insert("x-max-length".into(), AMQPValue::LongLongInt(1));
         arguments.insert("x-message-ttl".into(), AMQPValue::LongLongInt(3_000_000));
-        fixture.amqp
+        fixture
+            .amqp
             .declare_with(PARKED, QueueType::Classic, arguments)
             .await;
         let warned = |done: crate::fixture::CommandOutput| {
@@ -531,19 +546,22 @@ async fn a_parking_queue_that_may_lose_is_warned_of() {
             );
         };
         warned(
-            fixture.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+            fixture
+                .run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
                 .await
                 .exits(0),
         );
         warned(
-            fixture.run(&["topology", QUEUE, "--retry=fixed(1h)"])
+            fixture
+                .run(&["topology", QUEUE, "--retry=fixed(1h)"])
                 .await
                 .exits(0),
         );
         warned(fixture.run(&["parked", "ls", QUEUE]).await.exits(0));
         fixture.amqp.publish(QUEUE, "x").await;
         warned(
-            fixture.consume(1, &["--retry=fixed(1h)"], "true")
+            fixture
+                .consume(1, &["--retry=fixed(1h)"], "true")
                 .await
                 .exits(0),
         );

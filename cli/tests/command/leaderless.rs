@@ -6,7 +6,7 @@ use lapin::{
 };
 use retryrmq_harness::{Amqp, Broker, Node, QueueType, eventually, on_brokers_where};
 
-use crate::fixture::{CommandOutput, PARKED, DEADLINE, QUEUE, finish, retryrmq};
+use crate::fixture::{CommandOutput, DEADLINE, PARKED, QUEUE, finish, retryrmq};
 
 const WAITING: &str = "orders.retry.16000000";
 const NOTES: &str = "orders.notes.parked";

@@ -6,7 +6,7 @@ use retryrmq_harness::{Broker, Policy, eventually};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::fixture::{Fixture, CommandOutput, DEADLINE, finish};
+use crate::fixture::{CommandOutput, DEADLINE, Fixture, finish};
 
 /// A vhost with the management API.
 pub(crate) struct ManagementFixture {

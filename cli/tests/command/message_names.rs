@@ -73,13 +73,17 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
             .await
             .unwrap();
         let properties = BasicProperties::default();
-        fixture.amqp
+        fixture
+            .amqp
             .publish_to("parking", "eu.orders", "x", properties)
             .await;
         let mut marks = Vec::new();
         for _ in 0..4 {
             fixture.holds(PARKED, 1).await;
-            let listed = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+            let listed = fixture
+                .run(&["--json", "parked", "ls", QUEUE])
+                .await
+                .exits(0);
             let line = &listed.lines()[0];
             assert_eq!(
                 (line["exchange"].as_str(), line["routing_key"].as_str()),
@@ -91,7 +95,10 @@ async fn what_an_application_parked_keeps_its_name_and_where_it_was_published() 
         assert_eq!(marks.len(), 1, "{marks:?}");
         fixture.holds(PARKED, 1).await;
         let name = format!("#1={}", marks[0]);
-        fixture.run(&["parked", "replay", QUEUE, &name]).await.exits(0);
+        fixture
+            .run(&["parked", "replay", QUEUE, &name])
+            .await
+            .exits(0);
         fixture.holds(QUEUE, 1).await;
         let copy = fixture.amqp.take(QUEUE).await.unwrap();
         assert_eq!(copy.header_text("x-retry-exchange").unwrap(), "parking");
@@ -127,14 +134,18 @@ async fn an_id_that_looks_like_a_place_can_be_named() {
         assert_eq!(fixture.amqp.take("target").await.unwrap().id(), Some("#1"));
         let done = fixture.run(&["parked", "drop", QUEUE, "#0", "--yes"]).await;
         assert!(done.exits(2).err.contains("id:#0"));
-        fixture.run(&["parked", "drop", QUEUE, "id:#0", "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "id:#0", "--yes"])
             .await
             .exits(0);
         fixture.holds(PARKED, 1).await;
         // Nobody's id by now: a place.
         fixture.run(&replay("#1")).await.exits(0);
         fixture.holds(PARKED, 0).await;
-        assert_eq!(fixture.amqp.take("target").await.unwrap().id(), Some("third"));
+        assert_eq!(
+            fixture.amqp.take("target").await.unwrap().id(),
+            Some("third")
+        );
     })
     .await;
 }

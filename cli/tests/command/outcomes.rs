@@ -9,7 +9,8 @@ use crate::fixture::{Fixture, PARKED, QUEUE, finish};
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
 
 async fn send(fixture: &Fixture, id: &str, body: &str) {
-    fixture.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
+    fixture
+        .run(&["publish", "--queue", QUEUE, "--message-id", id, body])
         .await
         .exits(0);
 }

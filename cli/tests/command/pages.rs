@@ -9,8 +9,8 @@ use retryrmq_harness::{Broker, on_brokers};
 use tokio::process::Command;
 
 use crate::{
-    readme::says,
     fixture::{Fixture, finish, retryrmq},
+    readme::says,
 };
 
 /// Where pages are.

@@ -9,7 +9,8 @@ use crate::fixture::{Fixture, PARKED, QUEUE};
 /// Five parked messages: `a`, `b` and one without id failed alike, `c` was given up, and the broker dead-lettered `x`.
 async fn set_up(broker: &retryrmq_harness::Broker) -> Fixture {
     let fixture = Fixture::of(broker).await;
-    fixture.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+    fixture
+        .run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
         .await
         .exits(0);
     for (id, body) in [
@@ -31,7 +32,8 @@ async fn set_up(broker: &retryrmq_harness::Broker) -> Fixture {
         fixture.run(&arguments).await.exits(0);
     }
     let script = "case $(cat) in *park) echo no customer >&2; exit 65;; esac; echo deep >&2; echo 'no answer' >&2; exit 3";
-    fixture.consume(4, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+    fixture
+        .consume(4, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
         .await
         .exits(0);
     let mut expired = FieldTable::default();
@@ -40,7 +42,8 @@ async fn set_up(broker: &retryrmq_harness::Broker) -> Fixture {
         .with_message_id("x".into())
         .with_expiration("1".into())
         .with_headers(expired);
-    fixture.amqp
+    fixture
+        .amqp
         .publish_with(QUEUE, vec![0xff, 0x00, 0x41], properties)
         .await;
     fixture.holds(PARKED, 5).await;
@@ -58,24 +61,27 @@ fn ids(lines: &[Value]) -> Vec<&str> {
 async fn a_task_of_celery_is_shown_with_its_name_and_arguments() {
     on_brokers(|broker| async move {
         let fixture = Fixture::of(&broker).await;
-        fixture.run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
+        fixture
+            .run(&["topology", QUEUE, "--retry=fixed(1h)", "--apply"])
             .await
             .exits(0);
-        fixture.run(&[
-            "publish",
-            "--queue",
-            QUEUE,
-            "--header=task=shop.charge",
-            "--header=id=5c9b4a6e",
-            "--header=root_id=5c9b4a6e",
-            "--header=argsrepr=(7,)",
-            "--header=kwargsrepr={'currency': 'EUR'}",
-            "[[7], {}, {}]",
-        ])
-        .await
-        .exits(0);
+        fixture
+            .run(&[
+                "publish",
+                "--queue",
+                QUEUE,
+                "--header=task=shop.charge",
+                "--header=id=5c9b4a6e",
+                "--header=root_id=5c9b4a6e",
+                "--header=argsrepr=(7,)",
+                "--header=kwargsrepr={'currency': 'EUR'}",
+                "[[7], {}, {}]",
+            ])
+            .await
+            .exits(0);
         let script = "cat >/dev/null; echo 'no answer' >&2; exit 3";
-        fixture.consume(1, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
+        fixture
+            .consume(1, &["--retry=fixed(1h, retries=0)", "--no-declare"], script)
             .await
             .exits(0);
         let listed = fixture.run(&["parked", "ls", QUEUE]).await.exits(0);
@@ -206,7 +212,10 @@ async fn ls_tells_what_and_why() {
 async fn show_tells_everything_and_is_safe_to_look_at() {
     on_brokers(|broker| async move {
         let fixture = set_up(&broker).await;
-        let all = fixture.run(&["parked", "show", QUEUE, "--all"]).await.exits(0);
+        let all = fixture
+            .run(&["parked", "show", QUEUE, "--all"])
+            .await
+            .exits(0);
         for words in [
             "no answer (exit status 3)",
             "deep",
@@ -303,7 +312,8 @@ async fn replay_sends_back_what_was_chosen() {
             done.err.contains("1 message replayed") && done.err.contains("nobody"),
             "{done:#?}"
         );
-        fixture.run(&["parked", "replay", QUEUE, "--all"])
+        fixture
+            .run(&["parked", "replay", QUEUE, "--all"])
             .await
             .exits(0);
         fixture.holds(PARKED, 0).await;
@@ -329,13 +339,18 @@ async fn replay_sends_back_what_was_chosen() {
 async fn drop_asks_and_drops_what_was_chosen() {
     on_brokers(|broker| async move {
         let fixture = set_up(&broker).await;
-        let done = fixture.run(&["parked", "drop", QUEUE, "--all"]).await.exits(2);
+        let done = fixture
+            .run(&["parked", "drop", QUEUE, "--all"])
+            .await
+            .exits(2);
         assert!(done.err.contains("--yes"), "{done:#?}");
-        fixture.run(&["parked", "drop", QUEUE, "--all", "--dry-run"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "--all", "--dry-run"])
             .await
             .exits(0);
         fixture.holds(PARKED, 5).await;
-        fixture.run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "--reason=expired", "--yes"])
             .await
             .exits(0);
         let lines = fixture

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, QUEUE};
 
 /// The status and the body; nothing if nobody listens.
 async fn get(port: u16, path: &str) -> Option<(u16, String)> {

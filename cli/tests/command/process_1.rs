@@ -6,7 +6,7 @@ use retryrmq_harness::{eventually, on_brokers};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use tokio::process::Command;
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE, Running};
+use crate::fixture::{DEADLINE, Fixture, QUEUE, Running};
 
 /// Runs a program as process 1 of a PID namespace.
 fn alone() -> Command {

@@ -27,7 +27,10 @@ async fn a_message_is_as_it_was_asked_for() {
             "--header=deep:={\"k\":[1.5,true,null]}",
             "{}",
         ];
-        assert_eq!(fixture.run(&arguments).await.exits(0).json()["published"], 1);
+        assert_eq!(
+            fixture.run(&arguments).await.exits(0).json()["published"],
+            1
+        );
         let message = fixture.amqp.take(QUEUE).await.unwrap();
         assert_eq!((message.text(), message.id()), ("{}", Some("7")));
         assert_eq!(
@@ -50,7 +53,8 @@ async fn bodies_come_from_standard_input_too() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
         let body = [0, 0xff, b'\n', 0];
-        fixture.feed(&["publish", "--queue", QUEUE], &body)
+        fixture
+            .feed(&["publish", "--queue", QUEUE], &body)
             .await
             .exits(0);
         assert_eq!(fixture.amqp.take(QUEUE).await.unwrap().body, body);
@@ -80,7 +84,8 @@ async fn bodies_come_from_standard_input_too() {
             );
         }
         assert_eq!(all.len(), 1000);
-        fixture.run(&["publish", "--queue", QUEUE, "--count=3", "again"])
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--count=3", "again"])
             .await
             .exits(0);
         fixture.holds(QUEUE, 3).await;
@@ -114,10 +119,12 @@ async fn what_no_queue_takes_is_an_error() {
             .await
             .exits(3);
         assert!(done.err.contains("unroutable"), "{done:#?}");
-        fixture.run(&["publish", "--exchange=nope", "--routing-key=a.b", "x"])
+        fixture
+            .run(&["publish", "--exchange=nope", "--routing-key=a.b", "x"])
             .await
             .exits(3);
-        fixture.amqp
+        fixture
+            .amqp
             .channel()
             .exchange_declare(
                 "shop".into(),
@@ -127,7 +134,8 @@ async fn what_no_queue_takes_is_an_error() {
             )
             .await
             .unwrap();
-        fixture.amqp
+        fixture
+            .amqp
             .channel()
             .queue_bind(
                 QUEUE.into(),
@@ -138,7 +146,8 @@ async fn what_no_queue_takes_is_an_error() {
             )
             .await
             .unwrap();
-        fixture.run(&["publish", "--exchange=shop", "--routing-key=eu.de", "x"])
+        fixture
+            .run(&["publish", "--exchange=shop", "--routing-key=eu.de", "x"])
             .await
             .exits(0);
         let message = fixture.amqp.take(QUEUE).await.unwrap();
@@ -154,16 +163,19 @@ async fn what_no_queue_takes_is_an_error() {
 async fn a_delayed_message_waits() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
-        fixture.run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--delay=1h", "x"])
             .await
             .exits(0);
         assert_eq!(fixture.amqp.depth(QUEUE).await, Some(0));
-        fixture.run(&["publish", "--queue", QUEUE, "--delay=200ms", "soon"])
+        fixture
+            .run(&["publish", "--queue", QUEUE, "--delay=200ms", "soon"])
             .await
             .exits(0);
         fixture.holds(QUEUE, 1).await;
         assert_eq!(fixture.amqp.take(QUEUE).await.unwrap().text(), "soon");
-        fixture.run(&["publish", "--queue=nope", "--delay=1s", "x"])
+        fixture
+            .run(&["publish", "--queue=nope", "--delay=1s", "x"])
             .await
             .exits(3);
     })

@@ -49,7 +49,8 @@ async fn when_something_dies_the_page_is_right() {
         let publish = ["publish", "--queue", QUEUE, "--message-id", "4711", "{}"];
         fixture.run(&publish).await.exits(0);
         let fails = "echo 'no such customer' >&2; exit 1";
-        fixture.consume(2, &["--retry", "fixed(1s, retries=1)"], fails)
+        fixture
+            .consume(2, &["--retry", "fixed(1s, retries=1)"], fails)
             .await
             .exits(0);
         let commands = printed();

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE, finish},
+    fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE, finish},
     interrupted_walks::{code, parked, pid},
 };
 
@@ -146,7 +146,8 @@ async fn a_replay_that_is_interrupted_settles_what_went_and_says_what_remains() 
             .spawn()
             .unwrap();
         retryrmq_harness::eventually(DEADLINE, "some went", || async {
-            fixture.amqp
+            fixture
+                .amqp
                 .depth(QUEUE)
                 .await
                 .is_some_and(|depth| depth >= 20)
@@ -375,7 +376,11 @@ async fn what_is_parked_again_at_once_is_replayed_once() {
 }
 
 /// Runs a command with an editor.
-pub(crate) async fn edit(fixture: &Fixture, editor: &str, arguments: &[&str]) -> crate::fixture::CommandOutput {
+pub(crate) async fn edit(
+    fixture: &Fixture,
+    editor: &str,
+    arguments: &[&str],
+) -> crate::fixture::CommandOutput {
     let mut command = fixture.command(arguments);
     command.env_remove("VISUAL").env("EDITOR", editor);
     finish(command, None).await
@@ -392,7 +397,8 @@ async fn an_edited_message_goes_as_it_was_saved_and_any_other_stays() {
         properties = properties.with_headers(headers);
         let body = format!("{{\"id\": 17, \"rest\": \"{long}\"}}");
         fixture.amqp.publish_with(PARKED, &body, properties).await;
-        fixture.amqp
+        fixture
+            .amqp
             .publish_with(
                 PARKED,
                 vec![0, 159, 13],
@@ -465,31 +471,34 @@ async fn what_is_written_down_is_what_happened() {
             assert!(done.err.contains("nothing was done"), "{done:#?}");
         }
         fixture.holds(PARKED, 3).await;
-        fixture.run(&[
-            "parked",
-            "replay",
-            QUEUE,
-            "1",
-            "--keep-count",
-            "--audit",
-            &path,
-        ])
-        .await
-        .exits(0);
-        fixture.run(&["parked", "drop", QUEUE, "2", "--yes", "--audit", &path])
+        fixture
+            .run(&[
+                "parked",
+                "replay",
+                QUEUE,
+                "1",
+                "--keep-count",
+                "--audit",
+                &path,
+            ])
             .await
             .exits(0);
-        fixture.run(&[
-            "parked",
-            "replay",
-            QUEUE,
-            "3",
-            "--dry-run",
-            "--audit",
-            &path,
-        ])
-        .await
-        .exits(0);
+        fixture
+            .run(&["parked", "drop", QUEUE, "2", "--yes", "--audit", &path])
+            .await
+            .exits(0);
+        fixture
+            .run(&[
+                "parked",
+                "replay",
+                QUEUE,
+                "3",
+                "--dry-run",
+                "--audit",
+                &path,
+            ])
+            .await
+            .exits(0);
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<Value> = text
             .lines()

@@ -3,13 +3,14 @@
 use retryrmq_harness::on_brokers;
 use serde_json::json;
 
-use crate::fixture::{Fixture, CommandOutput, PARKED, QUEUE};
+use crate::fixture::{CommandOutput, Fixture, PARKED, QUEUE};
 
 /// A message whose body is a shell script: the command runs it.
 const RUN_BODY: &str = "script=$(cat); eval \"$script\"";
 
 async fn send(fixture: &Fixture, id: &str, body: &str) {
-    fixture.run(&["publish", "--queue", QUEUE, "--message-id", id, body])
+    fixture
+        .run(&["publish", "--queue", QUEUE, "--message-id", id, body])
         .await
         .exits(0);
 }

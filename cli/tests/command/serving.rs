@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
-    management_fixture::ManagementFixture,
     fixture::{CommandOutput, QUEUE, finish},
+    management_fixture::ManagementFixture,
 };
 
 /// A copy of the command in a folder of its own: beside the one that was built may be the service's program.
@@ -101,7 +101,10 @@ async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
         );
         bound.await.unwrap();
         // It was enabled without a service before.
-        management_fixture.run(&["enable", QUEUE, "--yes"]).await.exits(0);
+        management_fixture
+            .run(&["enable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         let done = management_fixture.run(&enable).await.exits(0).json();
         let expected = json!({
             "dead-letter-exchange": "retryrmq.dead",
@@ -120,7 +123,10 @@ async fn a_queue_is_pointed_at_the_service_once_that_is_there_and_back_again() {
             .await
             .exits(0);
         assert!(again.out.contains("nothing to do"), "{again:#?}");
-        management_fixture.run(&["disable", QUEUE, "--yes"]).await.exits(0);
+        management_fixture
+            .run(&["disable", QUEUE, "--yes"])
+            .await
+            .exits(0);
         let path = format!("policies/{}", management_fixture.fixture.vhost.name());
         let left: Value = broker.management().get(path).await.unwrap();
         assert_eq!(left, json!([]));

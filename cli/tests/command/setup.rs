@@ -53,12 +53,20 @@ async fn a_service_that_may_make_nothing_works_with_what_was_set_up() {
             .json();
         assert!(statuses(&missing).iter().all(|status| *status == "missing"));
         assert_eq!(fixture.amqp.depth(QUEUE).await, None, "nothing was made");
-        let made = fixture.run(&["--json", "setup", &file]).await.exits(0).json();
+        let made = fixture
+            .run(&["--json", "setup", &file])
+            .await
+            .exits(0)
+            .json();
         assert!(
             statuses(&made).iter().all(|status| *status == "created"),
             "{made}"
         );
-        let again = fixture.run(&["--json", "setup", &file]).await.exits(0).json();
+        let again = fixture
+            .run(&["--json", "setup", &file])
+            .await
+            .exits(0)
+            .json();
         assert!(
             statuses(&again).iter().all(|status| *status == "present"),
             "{again}"

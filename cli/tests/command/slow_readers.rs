@@ -3,7 +3,7 @@
 use retryrmq_harness::on_brokers;
 use tokio::{io::AsyncReadExt, time::timeout};
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, QUEUE};
 
 #[tokio::test]
 async fn whoever_stops_reading_holds_no_message_up() {

@@ -90,8 +90,12 @@ async fn planned_compared_applied_and_there() {
             planned.contains("orders  would be declared with\n  x-queue-type"),
             "{planned}"
         );
-        fixture.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
-        fixture.consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
+        fixture
+            .run(&["publish", "--queue", QUEUE, "x"])
+            .await
+            .exits(0);
+        fixture
+            .consume(1, &["--retry=list(1s, 1m)", "--no-declare"], "true")
             .await
             .exits(0);
     })
@@ -104,11 +108,16 @@ async fn what_was_planned_for_delays_that_repeat_is_all_that_consuming_needs() {
     on_brokers(|broker| async move {
         let fixture = Fixture::of(&broker).await;
         let policy = "--retry=exponential(10ms, factor=1.05, max=1s, retries=30)";
-        fixture.run(&["topology", QUEUE, policy, "--apply"])
+        fixture
+            .run(&["topology", QUEUE, policy, "--apply"])
             .await
             .exits(0);
-        fixture.run(&["publish", "--queue", QUEUE, "x"]).await.exits(0);
-        fixture.consume(31, &[policy, "--no-declare"], "exit 1")
+        fixture
+            .run(&["publish", "--queue", QUEUE, "x"])
+            .await
+            .exits(0);
+        fixture
+            .consume(31, &[policy, "--no-declare"], "exit 1")
             .await
             .exits(0);
         fixture.holds(PARKED, 1).await;
@@ -174,7 +183,10 @@ async fn the_work_queue_is_made_as_it_is_said() {
             compared.err.contains("--work-queue existing"),
             "{compared:#?}"
         );
-        fixture.run(&[&said[..], &["--apply"]].concat()).await.exits(0);
+        fixture
+            .run(&[&said[..], &["--apply"]].concat())
+            .await
+            .exits(0);
         assert_eq!(
             fixture.vhost.queue(QUEUE).await.unwrap().arguments()["x-max-priority"],
             3
@@ -199,7 +211,9 @@ async fn a_consumer_makes_the_work_queue_as_it_is_said() {
         let run = ["consume", QUEUE, "--dlx", "--idle=100ms"];
         let consume = async |what: &str| {
             let what = format!("--work-queue={what}");
-            fixture.run(&[&run[..], &[&what, "--", "true"]].concat()).await
+            fixture
+                .run(&[&run[..], &[&what, "--", "true"]].concat())
+                .await
         };
         let refused = consume("existing").await.exits(3);
         assert!(refused.err.contains(QUEUE), "{refused:#?}");
@@ -221,7 +235,8 @@ async fn a_consumer_makes_the_work_queue_as_it_is_said() {
 async fn a_queue_with_other_arguments_is_named() {
     on_brokers(|broker| async move {
         let fixture = Fixture::of(&broker).await;
-        fixture.amqp
+        fixture
+            .amqp
             .declare("orders.retry.1000", QueueType::Classic)
             .await;
         let compared = fixture

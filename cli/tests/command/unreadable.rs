@@ -4,7 +4,7 @@ use retryrmq_harness::{
     Amqp10, Broker, Message10, QueueType, Version, amqp10::uuid, eventually, on_brokers_where,
 };
 
-use crate::fixture::{Fixture, DEADLINE, QUEUE};
+use crate::fixture::{DEADLINE, Fixture, QUEUE};
 
 fn bomb(id: &str) -> Message10 {
     Message10::new("the body")
@@ -51,7 +51,10 @@ async fn what_a_consumer_moved_is_listed_and_dropped() {
         }
         let drop = ["unreadable", "drop", QUEUE, "--id", "0000000000000000"];
         fixture.run(&drop).await.exits(2); // nobody is there to be asked
-        fixture.run(&[&drop[..], &["--yes"]].concat()).await.exits(3);
+        fixture
+            .run(&[&drop[..], &["--yes"]].concat())
+            .await
+            .exits(3);
         let drop = ["unreadable", "drop", QUEUE, "--yes", "--id", id];
         let dropped = fixture.run(&drop).await.exits(0);
         assert_eq!(dropped.out, "1 messages dropped from orders.unreadable\n");

@@ -6,7 +6,7 @@ use lapin::BasicProperties;
 use retryrmq_harness::{QueueType, Version, eventually, on_brokers, on_every_broker};
 use serde_json::Value;
 
-use crate::fixture::{Fixture, CommandOutput, PARKED, DEADLINE, QUEUE};
+use crate::fixture::{CommandOutput, DEADLINE, Fixture, PARKED, QUEUE};
 
 const POLICY: &str = "--retry=fixed(10m)";
 const WAITING_QUEUE: &str = "orders.retry.600000";
@@ -36,7 +36,8 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
         for name in ["a", "b", "c"] {
             fixture.amqp.publish_with(QUEUE, "chair", id(name)).await;
         }
-        fixture.consume(3, &[POLICY, "--concurrency=1"], "echo no chair >&2; exit 1")
+        fixture
+            .consume(3, &[POLICY, "--concurrency=1"], "echo no chair >&2; exit 1")
             .await
             .exits(0);
         let counted = waiting(&fixture, &["ls", "--json"]).await.exits(0).json();
@@ -54,7 +55,10 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
             .await
             .exits(0)
             .json();
-        let seen = waiting_queue(&looked)["messages"].as_array().unwrap().clone();
+        let seen = waiting_queue(&looked)["messages"]
+            .as_array()
+            .unwrap()
+            .clone();
         let names: Vec<_> = seen
             .iter()
             .map(|seen| seen["id"].as_str().unwrap())
@@ -155,7 +159,8 @@ async fn what_waits_is_looked_at_brought_back_and_taken_out() {
 async fn killed_while_it_brings_back_nothing_is_lost() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
-        fixture.run(&["topology", QUEUE, POLICY, "--apply"])
+        fixture
+            .run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
         let all: BTreeSet<String> = (0..200).map(|number| number.to_string()).collect();
@@ -165,7 +170,8 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         // Copies are confirmed, and the originals held, while the queue may be young.
         let mut child = fixture.command(&flush).spawn().unwrap();
         eventually(DEADLINE, "something is back", || async {
-            fixture.amqp
+            fixture
+                .amqp
                 .depth(QUEUE)
                 .await
                 .is_some_and(|depth| depth > 0)
@@ -175,7 +181,10 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
         child.start_kill().unwrap();
         child.wait().await.unwrap();
         eventually(DEADLINE, "all that waits is in the queue again", || async {
-            let (back, left) = (fixture.amqp.depth(QUEUE).await, fixture.amqp.depth(WAITING_QUEUE).await);
+            let (back, left) = (
+                fixture.amqp.depth(QUEUE).await,
+                fixture.amqp.depth(WAITING_QUEUE).await,
+            );
             (back.unwrap_or(0) + left.unwrap_or(0) >= 200).then_some(())
         })
         .await;
@@ -200,16 +209,21 @@ async fn killed_while_it_brings_back_nothing_is_lost() {
 async fn without_its_queue_nothing_is_moved() {
     on_brokers(|broker| async move {
         let fixture = Fixture::with_queue(&broker).await;
-        fixture.run(&["topology", QUEUE, POLICY, "--apply"])
+        fixture
+            .run(&["topology", QUEUE, POLICY, "--apply"])
             .await
             .exits(0);
         fixture.amqp.publish_with(WAITING_QUEUE, "x", id("a")).await;
         fixture.amqp.delete(QUEUE).await;
-        let refused = waiting(&fixture, &["flush", "--all", "--yes"]).await.exits(3);
+        let refused = waiting(&fixture, &["flush", "--all", "--yes"])
+            .await
+            .exits(3);
         assert!(refused.err.contains(QUEUE), "{refused:#?}");
         fixture.holds(WAITING_QUEUE, 1).await;
         fixture.amqp.declare(QUEUE, QueueType::Classic).await;
-        waiting(&fixture, &["flush", "--all", "--yes"]).await.exits(0);
+        waiting(&fixture, &["flush", "--all", "--yes"])
+            .await
+            .exits(0);
         fixture.holds(QUEUE, 1).await;
         assert_eq!(fixture.amqp.depth(PARKED).await, Some(0));
     })

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    fixture::{Fixture, PARKED, DEADLINE, QUEUE},
+    fixture::{DEADLINE, Fixture, PARKED, QUEUE},
     interrupted_walks::{AtTerminal, code, parked, pid},
 };
 
@@ -54,7 +54,10 @@ async fn two_waiting(broker: &Broker) -> Fixture {
     let made = ["topology", QUEUE, POLICY, "--apply"];
     fixture.run(&made).await.exits(0);
     for name in ["a", "b"] {
-        fixture.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
+        fixture
+            .amqp
+            .publish_with(WAITING_QUEUE, name, id(name))
+            .await;
     }
     fixture.holds(WAITING_QUEUE, 2).await;
     fixture
@@ -68,7 +71,10 @@ async fn forgetting_the_last_message_again_and_again_counts_nothing_for_those_be
         |broker| async move {
             let fixture = two_waiting(&broker).await;
             for name in ["c", "d"] {
-                fixture.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
+                fixture
+                    .amqp
+                    .publish_with(WAITING_QUEUE, name, id(name))
+                    .await;
             }
             fixture.holds(WAITING_QUEUE, 4).await;
             for (last, left) in [("--id=d", 3), ("--id=c", 2), ("--id=b", 1)] {
@@ -99,7 +105,9 @@ async fn what_others_hold_of_what_waits_is_not_taken_for_gone() {
                 "{arguments:?}: {done:#?}"
             );
         }
-        let listed = fixture.run(&["--json", "waiting", "ls", QUEUE, POLICY]).await;
+        let listed = fixture
+            .run(&["--json", "waiting", "ls", QUEUE, POLICY])
+            .await;
         assert!(listed.exits(6).err.contains("held_by_others"));
         other.close().await;
         fixture.holds(WAITING_QUEUE, 2).await;
@@ -157,9 +165,16 @@ async fn what_waits_belongs_to_the_group_of_its_last_failure() {
         failed.insert("x-retry-error".into(), text("connect to 10.0.0.7:5432"));
         failed.insert("x-retry-error-type".into(), text("Timeout"));
         let failed = id("failed").with_headers(failed);
-        fixture.amqp.publish_with(WAITING_QUEUE, "failed", failed).await;
-        fixture.amqp.publish_with(WAITING_QUEUE, "delayed", id("delayed")).await;
-        fixture.amqp
+        fixture
+            .amqp
+            .publish_with(WAITING_QUEUE, "failed", failed)
+            .await;
+        fixture
+            .amqp
+            .publish_with(WAITING_QUEUE, "delayed", id("delayed"))
+            .await;
+        fixture
+            .amqp
             .publish_with(PARKED, "strange", id("strange"))
             .await;
         let mut other = FieldTable::default();
@@ -216,7 +231,10 @@ async fn a_long_error_has_the_same_group_where_it_waits_and_where_it_is_parked()
         }
         fixture.holds(WAITING_QUEUE, 1).await;
         fixture.holds(PARKED, 1).await;
-        let listed = fixture.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let listed = fixture
+            .run(&["parked", "ls", QUEUE, "--json"])
+            .await
+            .exits(0);
         let record: serde_json::Value = serde_json::from_str(listed.out.trim()).unwrap();
         let alike = record["fingerprint"].as_str().unwrap();
         let forget = ["parked", "forget", QUEUE, "--delay=10m", "--yes"];
@@ -249,7 +267,10 @@ async fn a_waiting_queue_that_goes_with_its_last_reader_is_not_read() {
             let made = channel.queue_declare(WAITING_QUEUE.into(), options, arguments);
             made.await.expect("it can be had");
             for name in ["a", "b"] {
-                fixture.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
+                fixture
+                    .amqp
+                    .publish_with(WAITING_QUEUE, name, id(name))
+                    .await;
             }
             fixture.holds(WAITING_QUEUE, 2).await;
             for arguments in looks() {
@@ -299,17 +320,26 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         let made = ["topology", QUEUE, POLICY, "--apply"];
         fixture.run(&made).await.exits(0);
         for name in ["a", "b"] {
-            fixture.amqp.publish_with(WAITING_QUEUE, name, id(name)).await;
+            fixture
+                .amqp
+                .publish_with(WAITING_QUEUE, name, id(name))
+                .await;
             let died = parked(name, 1_700_000_000, "x");
             fixture.amqp.publish_with(PARKED, name, died).await;
         }
         fixture.holds(PARKED, 2).await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("exported").display().to_string();
-        fixture.run(&["parked", "export", QUEUE, &file]).await.exits(0);
+        fixture
+            .run(&["parked", "export", QUEUE, &file])
+            .await
+            .exits(0);
         fixture.holds(PARKED, 2).await;
         let group = "--group=0123456789abcdef";
-        fixture.run(&["parked", "hold", QUEUE, group]).await.exits(0);
+        fixture
+            .run(&["parked", "hold", QUEUE, group])
+            .await
+            .exits(0);
         node.raise_memory_alarm().await;
         for arguments in [
             &["waiting", "flush", QUEUE, POLICY, "--all", "--yes"][..],
@@ -335,7 +365,10 @@ async fn a_signal_ends_in_an_alarm_whatever_is_under_way() {
         fixture.holds(WAITING_QUEUE, 2).await;
         node.set_memory_watermark(0.4).await;
         // The broker takes one more from each connection: that one may be there twice, and none is gone.
-        let listed = fixture.run(&["--json", "parked", "ls", QUEUE]).await.exits(0);
+        let listed = fixture
+            .run(&["--json", "parked", "ls", QUEUE])
+            .await
+            .exits(0);
         let ids: BTreeSet<_> = listed
             .lines()
             .iter()
@@ -412,15 +445,20 @@ async fn what_is_put_off_after_a_long_error_stays_in_the_group_of_that() {
         let options = ["--retry=fixed(100ms, retries=0)"];
         fixture.consume(1, &options, script).await.exits(0);
         fixture.holds(PARKED, 1).await;
-        let listed = fixture.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let listed = fixture
+            .run(&["parked", "ls", QUEUE, "--json"])
+            .await
+            .exits(0);
         let alike = listed.lines()[0]["fingerprint"]
             .as_str()
             .unwrap()
             .to_owned();
-        fixture.run(&["parked", "drop", QUEUE, "dead", "--yes"])
+        fixture
+            .run(&["parked", "drop", QUEUE, "dead", "--yes"])
             .await
             .exits(0);
-        fixture.run(&["parked", "hold", QUEUE, "--group", &alike])
+        fixture
+            .run(&["parked", "hold", QUEUE, "--group", &alike])
             .await
             .exits(0);
         let forget = ["parked", "forget", QUEUE, "--yes"];
@@ -451,7 +489,10 @@ async fn what_has_no_room_for_its_error_stays_in_the_group_of_that() {
         }
         fixture.holds(WAITING_QUEUE, 1).await;
         fixture.holds(PARKED, 1).await;
-        let listed = fixture.run(&["parked", "ls", QUEUE, "--json"]).await.exits(0);
+        let listed = fixture
+            .run(&["parked", "ls", QUEUE, "--json"])
+            .await
+            .exits(0);
         let alike = listed.lines()[0]["fingerprint"]
             .as_str()
             .unwrap()
@@ -482,7 +523,8 @@ async fn what_its_queue_rejected_last_is_not_in_the_group_of_an_earlier_failure(
         failed.insert("x-retry-error-type".into(), text("Timeout"));
         let failed = id("one").with_headers(failed);
         fixture.amqp.publish_with(QUEUE, "x", failed).await;
-        fixture.consume(1, &options, "echo another >&2; exit 1")
+        fixture
+            .consume(1, &options, "echo another >&2; exit 1")
             .await
             .exits(0);
         fixture.holds(WAITING_QUEUE, 1).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Client;
 use crate::{
     ErrorKind, Result,
-    connection::{Addresses, ReadyCounter, Connection, QueueCount},
+    connection::{Addresses, Connection, QueueCount, ReadyCounter},
     topology::name,
 };
 

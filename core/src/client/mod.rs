@@ -39,10 +39,11 @@ use crate::{
     parking::Parked,
     publish::{Publish, Publisher},
     retry::format_duration,
-    telemetry::{WarnLimiter, Counters, Metrics},
+    telemetry::{Counters, Metrics, WarnLimiter},
     topology::{
-        DeadLetterProbes, DelayQueues, Finding, MissingItems, Mode, Plan, QueueType, Route, SAFE_AGE,
-        Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking, warn_of_unseen,
+        DeadLetterProbes, DelayQueues, Finding, MissingItems, Mode, Plan, QueueType, Route,
+        SAFE_AGE, Strategy, Wait, age_marker, apply_some, check_waiting, warn_of_parking,
+        warn_of_unseen,
     },
     unreadable::{Reasons, Unreadable},
     waiting::Waiting,
@@ -150,7 +151,7 @@ struct Inner {
     publishes: RwLock<()>,
     metrics: Metrics,
     parked_gauge: Arc<ParkedGauge>,
-    looks: Arc<ProbeConnection>,
+    probe_connection: Arc<ProbeConnection>,
     reconnects: Arc<AtomicU64>,
     /// Whether the broker has refused a second consumer on a channel.
     one_consumer: AtomicBool,
@@ -263,11 +264,11 @@ impl Client {
             ]));
         }
         let metrics = Metrics::default();
-        let looks = Arc::new(ProbeConnection::new(&addresses));
+        let probe_connection = Arc::new(ProbeConnection::new(&addresses));
         Ok(Self(Arc::new(Inner {
             pid: std::process::id(),
-            parked_gauge: ParkedGauge::new(metrics.depth(), &addresses, &looks),
-            looks,
+            parked_gauge: ParkedGauge::new(metrics.depth(), &addresses, &probe_connection),
+            probe_connection,
             addresses,
             options,
             server,
@@ -422,11 +423,13 @@ impl Client {
             return Err(error);
         }
         let loss = "the message may have gone with it; publish it again";
-        let durable_after = waits.durable_after(&routing_key, sent, &connection, loss);
-        timeout(LONGEST_YOUTH, durable_after).await.unwrap_or_else(|_| {
-            let why = format!("{SHORT_OF_RESOURCES}: {loss}");
-            Err(Error::new(ErrorKind::Timeout, why))
-        })
+        let wait_durable = waits.wait_durable(&routing_key, sent, &connection, loss);
+        timeout(LONGEST_YOUTH, wait_durable)
+            .await
+            .unwrap_or_else(|_| {
+                let why = format!("{SHORT_OF_RESOURCES}: {loss}");
+                Err(Error::new(ErrorKind::Timeout, why))
+            })
     }
 
     /// The waiting queues that messages published to `queue` with a delay use.
@@ -605,8 +608,8 @@ impl Client {
     }
 
     /// The connection for looks at queues that may be missing.
-    pub(crate) fn looks(&self) -> &ProbeConnection {
-        &self.0.looks
+    pub(crate) fn probe_connection(&self) -> &ProbeConnection {
+        &self.0.probe_connection
     }
 
     pub(crate) fn publisher(&self) -> &Publisher {

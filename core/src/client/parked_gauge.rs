@@ -18,7 +18,8 @@ use tracing::debug;
 use crate::{
     ErrorKind, Result,
     connection::{
-        Addresses, ReadyCounter, Connection, Link, OpenChannel, ProbeConnection, is_doubtful, passive_declare,
+        Addresses, Connection, Link, OpenChannel, ProbeConnection, ReadyCounter, is_doubtful,
+        passive_declare,
     },
     telemetry::ParkedDepth,
     topology::{name, parking_queue},

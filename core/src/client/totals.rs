@@ -2,7 +2,7 @@
 
 use crate::{
     Client, ErrorKind, Result,
-    connection::{ReadyCounter, Connection, QueueCount, OpenChannel, passive_declare},
+    connection::{Connection, OpenChannel, QueueCount, ReadyCounter, passive_declare},
     topology::name,
 };
 

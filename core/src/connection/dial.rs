@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::{
-    Address, Addresses, Connection, login::Login, resolver::Resolver, secret_refresh::SecretRefresh,
-    timeouts::IMPATIENT, transport,
+    Address, Addresses, Connection, login::Login, resolver::Resolver,
+    secret_refresh::SecretRefresh, timeouts::IMPATIENT, transport,
 };
 use crate::{Error, ErrorKind, Result};
 

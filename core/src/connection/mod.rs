@@ -48,11 +48,11 @@ pub(crate) use error_mapping::{
 pub(crate) use limits::{Limits, USUAL_HEADER_ROOM, header_room};
 pub(crate) use probe_connection::ProbeConnection;
 pub(crate) use queue_type_probe::{ProbedQueueType, kind_of};
-pub(crate) use ready_count::{ReadyCounter, QueueCount, is_doubtful, leaderless};
+pub(crate) use ready_count::{QueueCount, ReadyCounter, is_doubtful, leaderless};
 pub(crate) use restart_on_panic::survives;
 pub(crate) use safe_cancel::SafeCancel;
 #[cfg(test)]
-pub(crate) use safe_cancel::{TIME_LIMIT as CANCEL_TIMEOUT, QUIET as CANCEL_QUIET};
+pub(crate) use safe_cancel::{QUIET as CANCEL_QUIET, TIME_LIMIT as CANCEL_TIMEOUT};
 pub(crate) use started_call::StartedCall;
 pub(crate) use supervisor::{Link, LinkOptions, ReconnectSignal};
 pub(crate) use timeouts::{ANSWER, FIRST_PAUSE, GOODBYE, LONGEST_PAUSE};

@@ -56,7 +56,10 @@ pub(crate) async fn kind_of(
 fn told(refusal: &str) -> Option<ProbedQueueType> {
     [
         ("prefetch count is not set", ProbedQueueType::Stream),
-        ("of queue type rabbit_classic_queue", ProbedQueueType::Classic),
+        (
+            "of queue type rabbit_classic_queue",
+            ProbedQueueType::Classic,
+        ),
         ("of queue type rabbit_quorum_queue", ProbedQueueType::Quorum),
     ]
     .into_iter()

@@ -107,7 +107,11 @@ impl ReadyCounter {
     ///
     /// # Errors
     /// Those of [`once`](Self::once).
-    pub(crate) async fn of(&self, connection: &Connection, queue: &ShortString) -> Result<QueueCount> {
+    pub(crate) async fn of(
+        &self,
+        connection: &Connection,
+        queue: &ShortString,
+    ) -> Result<QueueCount> {
         let channel = connection.channel().await?;
         let found = passive_declare(channel.lapin(), queue.clone()).await?;
         if !is_doubtful(&found) {

@@ -175,7 +175,9 @@ impl Link {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                LinkState::Up(connection) if connection.is_open() => return Ok(Arc::clone(connection)),
+                LinkState::Up(connection) if connection.is_open() => {
+                    return Ok(Arc::clone(connection));
+                }
                 LinkState::Closed(None) => return Err(closed()),
                 LinkState::Closed(Some(disconnect_reason)) => return Err(disconnect_reason.error()),
                 LinkState::Up(_) | LinkState::Down(_) => {}
@@ -206,7 +208,8 @@ impl Link {
                 }
                 _ => Ok(Arc::clone(connection)),
             },
-            LinkState::Down(Some(disconnect_reason)) | LinkState::Closed(Some(disconnect_reason)) => Err(disconnect_reason.error()),
+            LinkState::Down(Some(disconnect_reason))
+            | LinkState::Closed(Some(disconnect_reason)) => Err(disconnect_reason.error()),
             LinkState::Closed(None) => Err(closed()),
             LinkState::Up(_) | LinkState::Down(None) => Err(Error::new(
                 ErrorKind::ConnectionLost,
@@ -220,7 +223,8 @@ impl Link {
         let mut state = self.state.clone();
         loop {
             match &*state.borrow_and_update() {
-                LinkState::Down(Some(disconnect_reason)) | LinkState::Closed(Some(disconnect_reason))
+                LinkState::Down(Some(disconnect_reason))
+                | LinkState::Closed(Some(disconnect_reason))
                     if disconnect_reason.is_refusal() =>
                 {
                     return disconnect_reason.error();
@@ -237,7 +241,10 @@ impl Link {
     pub(crate) async fn end_as(&self, error: &Error) {
         let disconnect_reason = DisconnectReason::of(error);
         self.supervisor.abort();
-        if let LinkState::Up(connection) = self.set.send_replace(LinkState::Closed(Some(disconnect_reason))) {
+        if let LinkState::Up(connection) = self
+            .set
+            .send_replace(LinkState::Closed(Some(disconnect_reason)))
+        {
             connection.close().await;
         }
     }

@@ -372,7 +372,10 @@ pub(super) struct LapinRuntime {
 }
 
 impl LapinRuntime {
-    pub(super) fn runtime(handle: tokio::runtime::Handle, log_redaction: LogRedaction) -> Runtime<Self> {
+    pub(super) fn runtime(
+        handle: tokio::runtime::Handle,
+        log_redaction: LogRedaction,
+    ) -> Runtime<Self> {
         Runtime::new(Self {
             tokio: Tokio::default().with_handle(handle),
             log_redaction,

@@ -68,7 +68,9 @@ impl WeakConnection {
     /// # Errors
     /// Those of [`ask`], and [`ErrorKind::ConnectionLost`].
     pub(super) async fn channel(&self) -> Result<OpenChannel> {
-        let (Some(lapin), Some(socket_handle)) = (self.lapin.upgrade(), self.socket_handle.upgrade()) else {
+        let (Some(lapin), Some(socket_handle)) =
+            (self.lapin.upgrade(), self.socket_handle.upgrade())
+        else {
             return Err(Error::new(
                 ErrorKind::ConnectionLost,
                 "the connection was lost",

@@ -13,8 +13,8 @@ use crate::{
     Error, ErrorKind, MAX_DELAY, Result, Strategy,
     connection::header_room,
     retry::{
-        Admission, Counting, Failure, Origin, Outcome, DeliveryPast, RetryState, admit, must_be_copied_now,
-        with_reply_to,
+        Admission, Counting, DeliveryPast, Failure, Origin, Outcome, RetryState, admit,
+        must_be_copied_now, with_reply_to,
     },
     telemetry::{Event, HOST},
     topology::{self, Detour, Item, Plan, QueueType},

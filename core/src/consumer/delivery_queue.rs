@@ -159,7 +159,9 @@ impl DeliveryQueue {
             return;
         }
         let at = self.batching.map(|_| Instant::now());
-        let arrived = batch.drain(..).map(|delivery| QueuedDelivery { delivery, at });
+        let arrived = batch
+            .drain(..)
+            .map(|delivery| QueuedDelivery { delivery, at });
         self.arrivals().queue.extend(arrived);
         self.wake_one();
         if self.blocking.load(Ordering::SeqCst) > 0 {
@@ -323,7 +325,11 @@ impl DeliveryQueue {
 
     /// Gives back messages that were taken and not started; they are requeued.
     pub(super) fn give_back(&self, tokens: impl IntoIterator<Item = Token>) {
-        self.end_all(tokens.into_iter().map(|token| (token, HandlerEnd::Unstarted)));
+        self.end_all(
+            tokens
+                .into_iter()
+                .map(|token| (token, HandlerEnd::Unstarted)),
+        );
     }
 
     fn end_all(&self, ended: impl Iterator<Item = (Token, HandlerEnd)>) {
@@ -443,7 +449,10 @@ mod tests {
             assert_eq!(delivery_queue.take(usize::MAX).len(), size);
         }
         deliver(&delivery_queue, 2);
-        assert!(delivery_queue.take(usize::MAX).is_empty(), "it is incomplete");
+        assert!(
+            delivery_queue.take(usize::MAX).is_empty(),
+            "it is incomplete"
+        );
     }
 
     #[tokio::test]
@@ -452,13 +461,23 @@ mod tests {
         deliver(&delivery_queue, 2);
         assert!(delivery_queue.take(usize::MAX).is_empty());
         assert!(delivery_queue.take_blocking(usize::MAX, SHORT).is_empty());
-        assert!(delivery_queue.ready().now_or_never().is_none(), "it is incomplete");
+        assert!(
+            delivery_queue.ready().now_or_never().is_none(),
+            "it is incomplete"
+        );
         deliver(&delivery_queue, 5);
-        for taken in [delivery_queue.take(1), delivery_queue.take_blocking(1, LONG)] {
+        for taken in [
+            delivery_queue.take(1),
+            delivery_queue.take_blocking(1, LONG),
+        ] {
             assert_eq!(taken.len(), 3, "a batch, whatever the limit");
         }
         assert!(delivery_queue.ready().now_or_never().is_none());
-        assert_eq!(delivery_queue.take_back().len(), 1, "what no handler has taken");
+        assert_eq!(
+            delivery_queue.take_back().len(),
+            1,
+            "what no handler has taken"
+        );
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use super::{Message, Received};
 use crate::{
     Result,
     publish::Body,
-    retry::{Counting, XDeath, Failure, Handover, DeliveryPast, RetryState, headers},
+    retry::{Counting, DeliveryPast, Failure, Handover, RetryState, XDeath, headers},
     topology,
 };
 
@@ -59,7 +59,12 @@ impl FailedMessage {
         if let Some(expiration) = &death.expiration {
             properties = properties.with_expiration(topology::name(expiration)?);
         }
-        let mut state = RetryState::read(&death.queue, Counting::Header, DeliveryPast::None, &properties);
+        let mut state = RetryState::read(
+            &death.queue,
+            Counting::Header,
+            DeliveryPast::None,
+            &properties,
+        );
         if !state.is_counted && death.reason == "rejected" {
             state.retries = state.retries.saturating_sub(1);
         }

@@ -136,11 +136,16 @@ impl HandledDedup {
 
     /// The channel is gone. What was acknowledged on it may come back, and `unsettled` will. If two messages are completely equal, one
     /// acknowledged and one not, nobody can tell which comes back; such a mark is dropped.
-    pub(super) fn lose<'a>(&mut self, unsettled: impl Iterator<Item = &'a Received>, now: EngineTime) {
+    pub(super) fn lose<'a>(
+        &mut self,
+        unsettled: impl Iterator<Item = &'a Received>,
+        now: EngineTime,
+    ) {
         if self.acknowledged.is_empty() && self.expected.is_empty() {
             return;
         }
-        let alike: HashSet<AttemptHash> = unsettled.filter_map(|message| self.mark(message)).collect();
+        let alike: HashSet<AttemptHash> =
+            unsettled.filter_map(|message| self.mark(message)).collect();
         self.expected
             .retain(|mark, until| *until > now && !alike.contains(mark));
         let until = now + LONGEST;

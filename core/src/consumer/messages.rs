@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::Stream;
 
-use super::{IntoOutcome, ErrorClassifier, Message, Subscription, Token};
+use super::{ErrorClassifier, IntoOutcome, Message, Subscription, Token};
 use crate::{
     retry::{Failure, Outcome},
     telemetry::Stats,

@@ -30,13 +30,13 @@ mod tokens;
 mod validate;
 
 pub use circuit_breaker::Pause;
-pub use engine::{NextStep, AttemptLogLine};
+pub use engine::{AttemptLogLine, NextStep};
 pub use failed_message::FailedMessage;
 #[cfg(feature = "tower")]
 pub use handler::service;
 pub use handler::{
-    FromMessage, IntoOutcome, IntoOutcomes, InvalidBody, Json, ErrorClassifier, RunningConsumer, Signal, defer,
-    extract, fatal, park, retry_after, undecodable,
+    ErrorClassifier, FromMessage, IntoOutcome, IntoOutcomes, InvalidBody, Json, RunningConsumer,
+    Signal, defer, extract, fatal, park, retry_after, undecodable,
 };
 pub use message::Message;
 pub use messages::{Attempt, Messages};

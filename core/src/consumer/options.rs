@@ -5,7 +5,9 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 use super::{
     Message, Messages, Pause, Subscription,
     delivery_queue::Batching,
-    handler::{IntoOutcome, IntoOutcomes, ErrorClassifier, RunningConsumer, run_batch_workers, run_workers},
+    handler::{
+        ErrorClassifier, IntoOutcome, IntoOutcomes, RunningConsumer, run_batch_workers, run_workers,
+    },
 };
 use crate::{
     Client, Error, ErrorKind, Result,
@@ -460,7 +462,11 @@ impl Consumer {
     pub async fn messages(self) -> Result<Messages> {
         self.handles("messages", "single messages", false)?;
         let (error_classifier, dlx) = (self.error_classifier(), self.dlx);
-        Ok(Messages::new(self.subscribe().await?, error_classifier, dlx))
+        Ok(Messages::new(
+            self.subscribe().await?,
+            error_classifier,
+            dlx,
+        ))
     }
 
     /// Starts to handle messages in the background, and returns when the consumer is subscribed.

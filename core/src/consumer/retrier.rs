@@ -91,7 +91,8 @@ impl Decision {
     pub(super) fn of(queue: &str, next_action: NextAction) -> Option<Self> {
         match next_action {
             NextAction::Copy(pending_copy) => {
-                let (to, properties) = (pending_copy.copy.routing_key, pending_copy.copy.properties);
+                let (to, properties) =
+                    (pending_copy.copy.routing_key, pending_copy.copy.properties);
                 let delay = match &pending_copy.event {
                     Event::Retried { delay, .. } | Event::Deferred { delay, .. } => Some(*delay),
                     _ => topology::waits_for(queue, &to),
@@ -200,7 +201,7 @@ impl Retrier {
             let why = "the connection to the broker was lost, and is being re-made";
             Err(Error::new(ErrorKind::ConnectionLost, why))
         })?;
-        let channel = client.looks().channel().await?;
+        let channel = client.probe_connection().channel().await?;
         let looked = passive_declare(channel.lapin(), wire_queue.clone()).await;
         channel.close().await;
         let there = match looked {
@@ -279,7 +280,7 @@ impl Retrier {
         // Not before: its original could not be settled, and a service that is killed would leave both.
         if !waits.is_safe(&queue) {
             waits
-                .durable_after(&queue, Instant::now(), &connection, "no copy was made")
+                .wait_durable(&queue, Instant::now(), &connection, "no copy was made")
                 .await?;
         }
         let sent = Instant::now();
@@ -310,7 +311,7 @@ impl Retrier {
             return Err(error);
         }
         waits
-            .durable_after(&queue, sent, &connection, "the copy may have gone with it")
+            .wait_durable(&queue, sent, &connection, "the copy may have gone with it")
             .await
     }
 
@@ -318,7 +319,11 @@ impl Retrier {
     ///
     /// # Errors
     /// Those of [`store`](Self::store).
-    pub async fn after(&self, failed: &FailedMessage, outcome: &Outcome) -> Result<Option<Decision>> {
+    pub async fn after(
+        &self,
+        failed: &FailedMessage,
+        outcome: &Outcome,
+    ) -> Result<Option<Decision>> {
         let decision = self.decide(failed, outcome);
         if let Some(decision) = &decision {
             self.store(failed, decision).await?;

@@ -19,7 +19,7 @@ use crate::{
     Client, Error, ErrorKind, Result,
     connection::{FIRST_PAUSE, LONGEST_PAUSE, is_out_of_channels},
     retry::Outcome,
-    telemetry::{WarnLimiter, Counters, Stats},
+    telemetry::{Counters, Stats, WarnLimiter},
 };
 
 /// A message, and the token to settle it with.
@@ -93,7 +93,13 @@ impl Subscription {
         let counters = client.counters(&options.queue);
         let fewest_retries = options.fewest_retries();
         let parks = options.dlx.then(|| (client.clone(), options.queue.clone()));
-        let shell = Shell::subscribe(options, client, Arc::clone(&delivery_queue), counters.clone()).await?;
+        let shell = Shell::subscribe(
+            options,
+            client,
+            Arc::clone(&delivery_queue),
+            counters.clone(),
+        )
+        .await?;
         if let Some((client, queue)) = parks {
             client.watch_parked(&queue);
         }
@@ -172,8 +178,9 @@ impl Subscription {
     /// Whether the message may be parked if this attempt fails. Only then is a stack trace worth recording: only a parked message keeps it.
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
-        self.fewest_retries
-            .is_some_and(|fewest_retries| message.retries() >= fewest_retries || message.mended().is_some())
+        self.fewest_retries.is_some_and(|fewest_retries| {
+            message.retries() >= fewest_retries || message.mended().is_some()
+        })
     }
 
     /// Requeues messages that were taken but not started, mostly while closing. That does not count as a crash.

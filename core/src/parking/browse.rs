@@ -19,14 +19,14 @@ use tracing::warn;
 use super::{
     Parked, Record, Resend,
     copies::Copies,
-    delivery_limit::{WalkMove, DeliveryLimit},
+    delivery_limit::{DeliveryLimit, WalkMove},
     held::HeldMessages,
     republish::{RepublishBatch, Sent},
     source::Source,
 };
 use crate::{
     Client, Error, ErrorKind, Result,
-    connection::{ReadyCounter, Connection, QueueCount, is_internal_error},
+    connection::{Connection, QueueCount, ReadyCounter, is_internal_error},
     terminal_escape,
     topology::{Inspection, check_parking, inspect_parking, name, unreadable_queue},
     unreadable::{ScanRange, Trial, set_aside, set_aside_counted},
@@ -244,13 +244,15 @@ impl Browse {
             };
             let source = self.copies.source(next);
             self.delivery_limit.holds(self.held.is_full());
-            let next_move = self
-                .delivery_limit
-                .next_move(next, source, self.source.expects_originals());
+            let next_move =
+                self.delivery_limit
+                    .next_move(next, source, self.source.expects_originals());
             let obstacle = self.obstacle(next);
             if next_move == WalkMove::Renew && obstacle.is_none() {
-                self.rotate(u32::MAX, |delivery_limit, next| delivery_limit.at_once(next))
-                    .await?;
+                self.rotate(u32::MAX, |delivery_limit, next| {
+                    delivery_limit.at_once(next)
+                })
+                .await?;
                 continue;
             }
             let Some(delivery) = self.source.next() else {

@@ -12,7 +12,7 @@ use crate::{
     connection::Addresses,
     consumer::Received,
     publish::Job,
-    retry::{Origin, CopyHeaders, is_renewable},
+    retry::{CopyHeaders, Origin, is_renewable},
     telemetry::HOST,
     terminal_escape,
     topology::{NOBODY, name},

@@ -28,7 +28,7 @@ pub use resend::Resend;
 pub(crate) use self::{
     channel_tags::ChannelTags,
     copy_marker::CopyMarkers,
-    delivery_limit::{WalkMove, NEAR, DeliveryHistory, DeliveryLimit, may_go},
+    delivery_limit::{DeliveryHistory, DeliveryLimit, NEAR, WalkMove, may_go},
     prefetch_window::PrefetchWindow,
 };
 pub(crate) use self::{

@@ -12,7 +12,8 @@ use super::source::{PUT_BACK, Source};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Addresses, ReadyCounter, Connection, QueueCount, ProbedQueueType, Operation, ask, broker_says, kind_of, passive_declare,
+        Addresses, Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask,
+        broker_says, kind_of, passive_declare,
     },
     terminal_escape,
     topology::name,

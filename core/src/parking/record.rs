@@ -11,7 +11,9 @@ use ring::digest::{Context, SHA256};
 
 use crate::{
     consumer::{Decision, FailedMessage, Message, Received},
-    retry::{Counting, Failure, HistoryEntry, ParkReason, DeliveryPast, RetryState, fingerprint, headers},
+    retry::{
+        Counting, DeliveryPast, Failure, HistoryEntry, ParkReason, RetryState, fingerprint, headers,
+    },
     topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 
@@ -322,7 +324,8 @@ fn is_of_family(from: &str, queue: &str) -> bool {
         return false;
     };
     let waits = rest.strip_prefix(".retry.");
-    let is_delay = |delay: &str| !delay.is_empty() && delay.bytes().all(|byte| byte.is_ascii_digit());
+    let is_delay =
+        |delay: &str| !delay.is_empty() && delay.bytes().all(|byte| byte.is_ascii_digit());
     ["", ".parked", ".parked.dropped", ".unreadable"].contains(&rest) || waits.is_some_and(is_delay)
 }
 

@@ -10,7 +10,7 @@ use super::{
     Browse, Record,
     copies::CopyConfirm,
     copy_marker::DeliverySource,
-    delivery_limit::{NEAR, DeliveryLimit, may_go},
+    delivery_limit::{DeliveryLimit, NEAR, may_go},
 };
 use crate::{Error, ErrorKind, Result, consumer::Received};
 
@@ -92,7 +92,9 @@ impl Browse {
                 break;
             }
             let source = match self.source.front() {
-                Some(next) if wanted(self.delivery_limit, next) && self.obstacle(next).is_none() => {
+                Some(next)
+                    if wanted(self.delivery_limit, next) && self.obstacle(next).is_none() =>
+                {
                     self.copies.source(next)
                 }
                 _ => break,
@@ -145,7 +147,8 @@ impl Browse {
             self.turn().await?;
         }
         let mut farther = 0;
-        while self.delivery_limit.keeps_order() && self.source.is_among_the_seen() && farther < NEAR {
+        while self.delivery_limit.keeps_order() && self.source.is_among_the_seen() && farther < NEAR
+        {
             if !self.expect().await? {
                 break;
             }

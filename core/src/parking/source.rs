@@ -23,7 +23,9 @@ use tokio::{
 };
 use tracing::warn;
 
-use super::{channel_tags::ChannelTags, copy_marker::DeliverySource, prefetch_window::PrefetchWindow};
+use super::{
+    channel_tags::ChannelTags, copy_marker::DeliverySource, prefetch_window::PrefetchWindow,
+};
 use crate::{
     Error, ErrorKind, Result,
     connection::{
@@ -416,12 +418,13 @@ impl Source {
     pub(super) async fn take_what_is_on_its_way(&mut self) -> Result<()> {
         self.open().await?;
         let mut cancelling = SafeCancel::begin(Instant::now(), true);
-        while self.stream.is_some() && !cancelling.may_go(self.window.is_used_up(), Instant::now()) {
+        while self.stream.is_some() && !cancelling.may_go(self.window.is_used_up(), Instant::now())
+        {
             sleep(cancelling.pause()).await;
             let found = passive_declare(self.channel.lapin(), self.queue.clone()).await?;
             // We are a consumer: a queue without a leader says that it is empty, and a delivery may be on its way all the same.
             match is_doubtful(&found) {
-                true => cancelling.heard_nothing(),
+                true => cancelling.has_timed_out(),
                 false => cancelling.looked(found.message_count()),
             }
             let ahead = self.ahead.len();

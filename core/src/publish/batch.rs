@@ -101,7 +101,11 @@ impl Deadline {
 
 /// Sends a wave, and waits for all its confirms. Messages that were not passed to lapin yet can still be cancelled. After the deadline no
 /// more are passed to it.
-pub(super) async fn send(channel: OpenChannel, batch: Vec<Task>, confirm_timeout: Duration) -> BatchResult {
+pub(super) async fn send(
+    channel: OpenChannel,
+    batch: Vec<Task>,
+    confirm_timeout: Duration,
+) -> BatchResult {
     let (mut broken_off, mut too_late) = (false, false);
     let mut judge = |why: lapin::Error| {
         broken_off |= is_of_another_channel(&why);

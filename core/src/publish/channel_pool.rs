@@ -51,7 +51,13 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// How `lane` gets a channel. `idle`: the lanes whose channels are free. `room`: how many more may be opened.
-    pub(crate) fn way(&self, lane: usize, ticket: Option<u64>, idle: &[usize], room: usize) -> ChannelGrant {
+    pub(crate) fn way(
+        &self,
+        lane: usize,
+        ticket: Option<u64>,
+        idle: &[usize],
+        room: usize,
+    ) -> ChannelGrant {
         let place = |ticket| self.waiting.iter().position(|waits| *waits == ticket);
         let ahead = ticket.and_then(place).unwrap_or(self.waiting.len());
         let (is_mine, first) = (idle.contains(&lane), idle.first().copied());
@@ -204,7 +210,10 @@ impl ChannelPool {
         let idle: Vec<_> = state.idle.keys().copied().collect();
         let ticket = turn.map(|turn| turn.ticket);
         let got = match state.queue.way(lane, ticket, &idle, room) {
-            ChannelGrant::Take(whose) => state.idle.remove(&whose).map_or(AcquiredChannel::Wait, AcquiredChannel::Channel),
+            ChannelGrant::Take(whose) => state
+                .idle
+                .remove(&whose)
+                .map_or(AcquiredChannel::Wait, AcquiredChannel::Channel),
             ChannelGrant::Open => AcquiredChannel::MayOpen(OpeningPermit {
                 _opening: Arc::clone(&state.opening),
                 open: Arc::clone(&state.open),

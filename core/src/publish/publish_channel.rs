@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::{
     batch::{self, BatchResult, is_in_doubt},
-    channel_pool::{ChannelPool, AcquiredChannel, TURN},
+    channel_pool::{AcquiredChannel, ChannelPool, TURN},
     confirm_timeout::ConfirmTimeout,
     job::Task,
     rejected_cache::RejectedCache,
@@ -55,7 +55,11 @@ pub(super) struct Lane {
 /// Where a lane sends its messages.
 trait BatchSink {
     fn lane_state(&self) -> LaneState;
-    fn publish(&self, tasks: Vec<Task>, lane_state: &mut LaneState) -> impl Future<Output = ()> + Send;
+    fn publish(
+        &self,
+        tasks: Vec<Task>,
+        lane_state: &mut LaneState,
+    ) -> impl Future<Output = ()> + Send;
 }
 
 impl BatchSink for Lane {
@@ -80,7 +84,8 @@ async fn serve(sink: &impl BatchSink, mut jobs: mpsc::UnboundedReceiver<Task>) {
         let mut lane_state = sink.lane_state();
         let mut publish_batch = Vec::with_capacity(WAVE);
         while jobs.recv_many(&mut publish_batch, WAVE).await > 0 {
-            sink.publish(std::mem::take(&mut publish_batch), &mut lane_state).await;
+            sink.publish(std::mem::take(&mut publish_batch), &mut lane_state)
+                .await;
         }
     };
     while !survives("a publishing lane", served()).await {}
@@ -207,7 +212,11 @@ impl LaneState {
     /// Publishes a wave. If the broker refuses one message, it closes the channel, and the whole wave is in doubt. Then the others are
     /// published again, a few together. In the end only the refused message fails, and few are published for a third time.
     async fn send(&mut self, link: &Link, channel: OpenChannel, publish_batch: Vec<Task>) {
-        let mut doubtful = self.attempt(channel, publish_batch).await.into_iter().peekable();
+        let mut doubtful = self
+            .attempt(channel, publish_batch)
+            .await
+            .into_iter()
+            .peekable();
         while doubtful.peek().is_some() {
             let opened = self.open_again(link).await;
             // While they waited for the broker to read again, their publishers may have cancelled them.
@@ -313,7 +322,11 @@ impl LaneState {
         }
     }
 
-    async fn publish_batch(&mut self, channel: OpenChannel, publish_batch: Vec<Task>) -> BatchResult {
+    async fn publish_batch(
+        &mut self,
+        channel: OpenChannel,
+        publish_batch: Vec<Task>,
+    ) -> BatchResult {
         let began = Instant::now();
         let sent = batch::send(channel, publish_batch, self.confirm_timeout.now()).await;
         if sent.channel.is_some() {
@@ -487,11 +500,14 @@ mod tests {
                 }
             }
             batches.push(
-                publish_batch.iter()
+                publish_batch
+                    .iter()
                     .map(|task| task.body().len())
                     .collect::<Vec<_>>(),
             );
-            publish_batch.into_iter().for_each(|task| task.answer(Ok(())));
+            publish_batch
+                .into_iter()
+                .for_each(|task| task.answer(Ok(())));
         }
         assert_eq!(batches, [vec![3], vec![2, 3], vec![5], vec![1]]);
         for answer in &answers[5..] {

@@ -51,7 +51,10 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        let (channels, stalls) = (Arc::<ChannelPool>::default(), Arc::new(StallDetector::new(LANES)));
+        let (channels, stalls) = (
+            Arc::<ChannelPool>::default(),
+            Arc::new(StallDetector::new(LANES)),
+        );
         let lanes = (0..LANES)
             .map(|number| {
                 let (sender, jobs) = mpsc::unbounded_channel();

@@ -89,7 +89,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wave_that_takes_longer_than_usual_is_a_stall() {
-        let (stalls, used, others) = (StallDetector::new(2), UsedLanes::default(), UsedLanes::default());
+        let (stalls, used, others) = (
+            StallDetector::new(2),
+            UsedLanes::default(),
+            UsedLanes::default(),
+        );
         used.add(1);
         others.add(0);
         let stalled = || stalls.any(used.all());

@@ -469,7 +469,9 @@ impl<'a> Run<'a> {
     fn note(&mut self, attempt: u32, failed: bool, after: Duration) {
         let index = attempt as usize - 1;
         if self.forecast.rounds.len() <= index {
-            self.forecast.rounds.resize(index + 1, AttemptRound::default());
+            self.forecast
+                .rounds
+                .resize(index + 1, AttemptRound::default());
             self.totals.resize(index + 1, Duration::ZERO);
             self.forecast.rounds[index].earliest = after;
         }

@@ -26,7 +26,7 @@ mod rules;
 mod x_death;
 
 pub use backoff::Backoff;
-pub(crate) use copy_headers::{Origin, CopyHeaders, is_renewable, waited};
+pub(crate) use copy_headers::{CopyHeaders, Origin, is_renewable, waited};
 pub use decision::Limits;
 pub(crate) use decision::{
     Action, Admission, admit, decide, is_near_its_limit, must_be_copied_now, returns_as_copy,
@@ -36,7 +36,7 @@ pub use duration::{
     DAY, HOUR, MAX_DELAY, MILLISECOND, MINUTE, SECOND, format_duration, parse_duration,
 };
 pub(crate) use fingerprint::fingerprint;
-pub use forecast::{QueueDepth, Forecast, Load, ForecastInterval, AttemptRound};
+pub use forecast::{AttemptRound, Forecast, ForecastInterval, Load, QueueDepth};
 pub use handover::Handover;
 pub(crate) use handover::hand_over;
 pub(crate) use header_budget::encoded_size;

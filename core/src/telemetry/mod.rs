@@ -12,7 +12,7 @@ pub(crate) const ATTEMPT: &str = "retryrmq::attempt";
 pub(crate) use events::Listener;
 pub use events::{Event, EventFields};
 pub use metrics::Stats;
-pub(crate) use metrics::{Counters, ParkedDepth, Metrics};
+pub(crate) use metrics::{Counters, Metrics, ParkedDepth};
 pub(crate) use warn_limiter::WarnLimiter;
 
 use once_cell::sync::Lazy;

@@ -73,7 +73,11 @@ pub(crate) async fn age(connection: &Connection, work: &str, queue: &str) -> Res
     }
     // A clock has a marker as well. Whatever else has its name is not asked.
     let runs = is_marked(connection, &clock_queue(work)).await?;
-    Ok(if runs { MarkerAge::Young } else { MarkerAge::Old })
+    Ok(if runs {
+        MarkerAge::Young
+    } else {
+        MarkerAge::Old
+    })
 }
 
 /// Starts the clock, or starts it again.

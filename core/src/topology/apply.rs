@@ -7,13 +7,14 @@ use lapin::{
 };
 
 use super::{
-    Item, MissingItems, Missing, Plan, QueueType, conflicting_arguments,
+    Item, Missing, MissingItems, Plan, QueueType, conflicting_arguments,
     plan::{field_table, name},
 };
 use crate::{
     Error, ErrorKind, Result,
     connection::{
-        Connection, ProbedQueueType, OpenChannel, Operation, ask, broker_says, is_locked, kind_of, passive_declare,
+        Connection, OpenChannel, Operation, ProbedQueueType, ask, broker_says, is_locked, kind_of,
+        passive_declare,
     },
 };
 
@@ -400,7 +401,9 @@ impl Broker<'_> {
             }
             Some(ProbedQueueType::Quorum) => QueueType::Quorum,
             // Before 4.0, whoever declares the queue without a type would be refused.
-            Some(ProbedQueueType::Classic) if capabilities.fills_in_default_type => QueueType::Classic,
+            Some(ProbedQueueType::Classic) if capabilities.fills_in_default_type => {
+                QueueType::Classic
+            }
             Some(ProbedQueueType::Classic) | None => return Ok(()),
         };
         let named = AMQPValue::LongString(named.as_str().into());

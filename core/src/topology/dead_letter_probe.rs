@@ -353,7 +353,10 @@ mod tests {
             assert_eq!(probe.published(true), ProbeStep::Look);
             assert_eq!(probe.looked(1), ProbeStep::Look);
             assert_eq!(probe.looked(0), ProbeStep::Publish);
-            assert_eq!(probe.published(second_is_taken), ProbeStep::Done(Some(held)));
+            assert_eq!(
+                probe.published(second_is_taken),
+                ProbeStep::Done(Some(held))
+            );
         }
         assert_eq!(Probe::default().published(false), ProbeStep::Done(None));
     }

@@ -166,7 +166,14 @@ impl DelayQueues {
         probes: Arc<DeadLetterProbes>,
     ) -> Self {
         let maker = Declarer::new(addresses, probes);
-        Self::with(maker, queue, queue_type, true, losses, DeclareBackoff::Publisher)
+        Self::with(
+            maker,
+            queue,
+            queue_type,
+            true,
+            losses,
+            DeclareBackoff::Publisher,
+        )
     }
 }
 
@@ -279,7 +286,7 @@ impl<M: Make> DelayQueues<M> {
     ///
     /// # Errors
     /// Those of [`Connection::lives_until`]; `loss` says what may have happened to the message.
-    pub(crate) async fn durable_after(
+    pub(crate) async fn wait_durable(
         &self,
         name: &str,
         sent: Instant,
@@ -514,7 +521,11 @@ impl<M: Make> Inner<M> {
                     let known = QueueState::Known {
                         age,
                         losses,
-                        look: if is_new { MarkerLookup::Answered } else { MarkerLookup::Open },
+                        look: if is_new {
+                            MarkerLookup::Answered
+                        } else {
+                            MarkerLookup::Open
+                        },
                         is_to_be_marked: false,
                     };
                     states.insert(name.to_owned(), known);
@@ -561,7 +572,11 @@ impl<M: Make> Inner<M> {
         QueueState::Known {
             age: QueueAge::found(Instant::now()),
             losses: self.losses(),
-            look: if is_new { MarkerLookup::Answered } else { MarkerLookup::Open },
+            look: if is_new {
+                MarkerLookup::Answered
+            } else {
+                MarkerLookup::Open
+            },
             is_to_be_marked: false,
         }
     }
@@ -694,7 +709,9 @@ impl<M: Make> Inner<M> {
         let now = self.losses();
         self.states()
             .iter()
-            .filter(|(_, place)| matches!(place, QueueState::Known { losses, .. } if *losses == now))
+            .filter(
+                |(_, place)| matches!(place, QueueState::Known { losses, .. } if *losses == now),
+            )
             .filter_map(|(name, _)| waits_for(&self.queue, name))
             .collect()
     }

@@ -36,7 +36,7 @@ pub(crate) use dead_letter::dead_lettered_to;
 pub(crate) use dead_letter_probe::DeadLetterProbes;
 #[cfg(test)]
 pub(crate) use dead_letter_probe::{
-    ProbeStep, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    PROBE_QUEUES, Probe, ProbeStep, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 pub(crate) use delay_queues::DelayQueues;
 pub(crate) use delayed_exchange::hardens;

@@ -180,5 +180,7 @@ pub(crate) fn detour(queue: &str, delays: &BTreeSet<Duration>, how: Detour) -> R
 pub(super) fn detour_delay(shortest: Option<Duration>) -> Duration {
     const LONGEST: Duration = Duration::from_secs(1);
     const WAITING_QUEUE: Duration = Duration::from_millis(100);
-    shortest.filter(|delay| *delay <= LONGEST).unwrap_or(WAITING_QUEUE)
+    shortest
+        .filter(|delay| *delay <= LONGEST)
+        .unwrap_or(WAITING_QUEUE)
 }

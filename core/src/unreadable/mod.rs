@@ -10,15 +10,15 @@ mod suspects;
 
 pub use self::message::UnreadableMessage;
 use self::set_aside::{MOST_BYTES, QueueReader};
+#[cfg(test)]
+pub(crate) use self::{
+    internal_errors::{Evidence, LEFT_TO_OTHERS, Step, SuspectQueue},
+    set_aside::Moved,
+};
 pub(crate) use self::{
     internal_errors::{InternalErrors, Reasons},
     set_aside::{ScanRange, set_aside, set_aside_counted},
     suspects::Trial,
-};
-#[cfg(test)]
-pub(crate) use self::{
-    internal_errors::{LEFT_TO_OTHERS, Evidence, Step, SuspectQueue},
-    set_aside::Moved,
 };
 use crate::{
     Client, Error, ErrorKind, Result,

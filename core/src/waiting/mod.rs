@@ -7,7 +7,7 @@ mod queues;
 mod waiting_message;
 mod walk;
 
-pub use queues::{WaitingQueue, DeleteResult};
+pub use queues::{DeleteResult, WaitingQueue};
 pub use waiting_message::WaitingMessage;
 pub use walk::WaitingWalk;
 

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::Waiting;
 use crate::{
     Error, ErrorKind, MAX_DELAY, MILLISECOND, Policy, Result,
-    connection::{ReadyCounter, Connection, QueueCount, ProbedQueueType, Operation, ask, kind_of},
+    connection::{Connection, Operation, ProbedQueueType, QueueCount, ReadyCounter, ask, kind_of},
     parking::open_waiting_queue,
     retry::delay_step,
     topology::{SAFE_AGE, name, waiting_queue},
@@ -62,7 +62,10 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a majority of a queue's nodes is away, or the node of a classic queue; [`ErrorKind::AccessRefused`]
     /// without any permission on the queues; [`ErrorKind::TooLarge`] for a name longer than 255 bytes; and those of a lost connection.
-    pub async fn queues(&self, policies: impl IntoIterator<Item = Policy>) -> Result<Vec<WaitingQueue>> {
+    pub async fn queues(
+        &self,
+        policies: impl IntoIterator<Item = Policy>,
+    ) -> Result<Vec<WaitingQueue>> {
         self.client.same_process()?;
         let delays: Vec<_> = delays(policies).into_iter().collect();
         let counter = ReadyCounter::new(self.client.addresses());
@@ -72,7 +75,11 @@ impl Waiting {
     }
 
     /// Asks for the queues of these delays, on as many connections as it takes: each missing queue uses up a channel number for good.
-    async fn count_queues(&self, counter: &ReadyCounter, delays: &[Duration]) -> Result<Vec<WaitingQueue>> {
+    async fn count_queues(
+        &self,
+        counter: &ReadyCounter,
+        delays: &[Duration],
+    ) -> Result<Vec<WaitingQueue>> {
         let (mut queues, mut left) = (Vec::new(), delays);
         while !left.is_empty() {
             let connection = Connection::open(self.client.addresses(), "waiting").await?;
@@ -81,7 +88,9 @@ impl Waiting {
             let answers = stream::iter(these.to_vec())
                 .map(|delay| count_waiting_queue(counter, &connection, &self.queue, delay))
                 .buffered(AT_A_TIME)
-                .try_filter_map(|waiting_queue| async { Ok(waiting_queue.map(|(waiting_queue, _)| waiting_queue)) });
+                .try_filter_map(|waiting_queue| async {
+                    Ok(waiting_queue.map(|(waiting_queue, _)| waiting_queue))
+                });
             let found: Result<Vec<_>> = answers.try_collect().await;
             connection.close().await;
             queues.extend(found?);
@@ -104,11 +113,17 @@ impl Waiting {
     /// # Errors
     /// [`ErrorKind::Timeout`] if a quorum queue cannot be checked because a majority of its nodes is away. [`ErrorKind::AccessRefused`]
     /// without permission to configure the queue, or to read one that looks empty. Those of a lost connection.
-    pub async fn delete_unused(&self, waiting_queue: &WaitingQueue, seen_empty: bool) -> Result<DeleteResult> {
+    pub async fn delete_unused(
+        &self,
+        waiting_queue: &WaitingQueue,
+        seen_empty: bool,
+    ) -> Result<DeleteResult> {
         self.client.same_process()?;
         let connection = Connection::open(self.client.addresses(), "waiting").await?;
         let counter = ReadyCounter::new(self.client.addresses());
-        let result = self.delete_unused_on(&counter, &connection, waiting_queue, seen_empty).await;
+        let result = self
+            .delete_unused_on(&counter, &connection, waiting_queue, seen_empty)
+            .await;
         counter.close().await;
         connection.close().await;
         result
@@ -127,7 +142,8 @@ impl Waiting {
         }
         for is_last in [false, true] {
             // The work queue last: from here until the deletion a consumer could start.
-            let Some((found, doubt)) = count_waiting_queue(counter, connection, &self.queue, waiting_queue.delay).await?
+            let Some((found, doubt)) =
+                count_waiting_queue(counter, connection, &self.queue, waiting_queue.delay).await?
             else {
                 return Ok(DeleteResult::Deleted);
             };
@@ -152,7 +168,9 @@ impl Waiting {
             ..QueueDeleteOptions::default()
         };
         let channel = connection.channel().await?;
-        let deleted = channel.lapin().queue_delete(name(&waiting_queue.name)?, options);
+        let deleted = channel
+            .lapin()
+            .queue_delete(name(&waiting_queue.name)?, options);
         match ask(Operation::Declaring(&waiting_queue.name), deleted).await {
             Ok(0) => Ok(DeleteResult::Deleted),
             Ok(lost) => Ok(DeleteResult::DeletedWith(lost)),

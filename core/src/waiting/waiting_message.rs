@@ -15,7 +15,7 @@ use crate::{
     Message,
     consumer::Received,
     parking::Record,
-    retry::{Counting, HistoryEntry, DeliveryPast, RetryState, headers, waited},
+    retry::{Counting, DeliveryPast, HistoryEntry, RetryState, headers, waited},
 };
 
 /// A waiting message. A [`Look`](crate::WaitingWalk) shows it.
@@ -52,7 +52,12 @@ impl WaitingMessage {
     }
 
     /// Reads a delivery out of a waiting queue of `queue`, in which messages wait for `queue_delay`.
-    pub(super) fn read(queue: &Arc<str>, queue_delay: Duration, walk: u64, delivery: Delivery) -> Self {
+    pub(super) fn read(
+        queue: &Arc<str>,
+        queue_delay: Duration,
+        walk: u64,
+        delivery: Delivery,
+    ) -> Self {
         let tag = delivery.delivery_tag;
         let redelivered = delivery.redelivered;
         let record = Record::read(

@@ -8,12 +8,12 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{WaitingQueue, WaitingMessage, Waiting};
+use super::{Waiting, WaitingMessage, WaitingQueue};
 use crate::{
     Client, Error, ErrorKind, Result,
     connection::Connection,
     parking::{CopyConfirm, DeliverySource, Source, open_waiting_queue, publish},
-    retry::{Origin, CopyHeaders},
+    retry::{CopyHeaders, Origin},
     terminal_escape,
     topology::parking_queue,
 };
@@ -115,7 +115,8 @@ impl WaitingWalk {
                 self.skipped += 1;
                 continue;
             }
-            let mut waiting_message = WaitingMessage::read(&self.queue, self.waiting_queue.delay, self.walk, delivery);
+            let mut waiting_message =
+                WaitingMessage::read(&self.queue, self.waiting_queue.delay, self.walk, delivery);
             if !self.counted {
                 waiting_message.looks = 0;
             }
@@ -177,7 +178,11 @@ impl WaitingWalk {
         checked
     }
 
-    async fn send(&mut self, waiting_messages: &[WaitingMessage], move_kind: MoveKind) -> Vec<Result<()>> {
+    async fn send(
+        &mut self,
+        waiting_messages: &[WaitingMessage],
+        move_kind: MoveKind,
+    ) -> Vec<Result<()>> {
         let to = match move_kind {
             MoveKind::Flush => self.queue.to_string(),
             MoveKind::Cancel => parking_queue(&self.queue),
@@ -186,7 +191,12 @@ impl WaitingWalk {
         let waits = self.client.waits(&self.queue);
         let safe = match waits.ensure(to).await {
             Ok(safe) => safe,
-            Err(error) => return waiting_messages.iter().map(|_| Err(error.duplicate())).collect(),
+            Err(error) => {
+                return waiting_messages
+                    .iter()
+                    .map(|_| Err(error.duplicate()))
+                    .collect();
+            }
         };
         let origin = Origin::default();
         let sent: Vec<_> = waiting_messages

@@ -8,7 +8,7 @@ use retryrmq::{Client, Event, Message, RunningConsumer, park, types::FieldTable}
 use retryrmq_harness::{Amqp, Permissions, eventually, on_every_broker};
 
 use crate::fixture::{
-    Observations, PARKED, DEADLINE, QUEUE, connect, id, parked, policy, start, stats, take,
+    DEADLINE, Observations, PARKED, QUEUE, connect, id, parked, policy, start, stats, take,
 };
 
 const WAITING_QUEUE: &str = "orders.retry.60000";
@@ -72,7 +72,10 @@ async fn until_marked(amqp: &Amqp, name: &str) {
 
 async fn parking(client: &Client, observations: &Observations) -> RunningConsumer {
     let consumer = client.consumer(QUEUE).dlx(true).retry(policy("fixed(1m)"));
-    start(consumer, observations, |_: &Message| Err(park("never").into())).await
+    start(consumer, observations, |_: &Message| {
+        Err(park("never").into())
+    })
+    .await
 }
 
 #[tokio::test]

@@ -13,13 +13,13 @@ use tokio::{
 };
 
 use crate::{
-    log_capture,
     connecting::host_and_port,
     fixture::{
-        Attempt, Observations, PARKED, DEADLINE, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
-        start, stats, table,
+        Attempt, DEADLINE, Observations, PARKED, QUEUE, id, int, ms, node_with_consumer_timeout,
+        policy, start, stats, table,
     },
-    network::{PUBLISHING, CutProxies, free_port},
+    log_capture,
+    network::{CutProxies, PUBLISHING, free_port},
 };
 
 /// Longer than the library waits for any one answer, and than two heartbeats.

@@ -11,8 +11,8 @@ use std::{
 };
 
 use retryrmq::{
-    Consumer, ErrorKind, Message, Outcome, Pause, RunningConsumer, Subscription, defer, fatal, park,
-    retry_after,
+    Consumer, ErrorKind, Message, Outcome, Pause, RunningConsumer, Subscription, defer, fatal,
+    park, retry_after,
 };
 use retryrmq_harness::{Amqp, on_queue_types};
 use tokio::sync::Notify;

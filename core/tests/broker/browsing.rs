@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
+    fixture::{DEADLINE, PARKED, QUEUE, connect, id, int, ms, table, take, text},
     parking::{ids, ready, records},
-    fixture::{PARKED, DEADLINE, QUEUE, connect, id, int, ms, table, take, text},
 };
 
 /// Who limits how often a message of the parking queue may be delivered.

@@ -9,7 +9,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{log_capture, fixture::DEADLINE};
+use crate::{fixture::DEADLINE, log_capture};
 
 /// The sentence of a refusal, which must be of this kind.
 #[track_caller]
@@ -404,7 +404,10 @@ async fn an_outage_is_a_few_lines_in_the_log_whatever_the_number_of_consumers() 
                 .any(|level| line.contains(level));
             heard && (line.contains(&port) || line.contains(vhost.name()))
         };
-        let before = log_capture::lines().iter().filter(|line| mine(line)).count();
+        let before = log_capture::lines()
+            .iter()
+            .filter(|line| mine(line))
+            .count();
         proxy.refuse();
         proxy.cut();
         let accepted = proxy.accepted();

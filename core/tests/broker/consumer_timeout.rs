@@ -16,13 +16,13 @@ use retryrmq_harness::{
 use tokio::time::sleep;
 
 use crate::{
-    log_capture,
     connecting::refused,
-    parking::{ids, ready, records},
     fixture::{
-        Observations, PARKED, DEADLINE, QUEUE, id, int, ms, node_with_consumer_timeout, policy, start,
-        stats, table, text,
+        DEADLINE, Observations, PARKED, QUEUE, id, int, ms, node_with_consumer_timeout, policy,
+        start, stats, table, text,
     },
+    log_capture,
+    parking::{ids, ready, records},
 };
 
 /// The broker's patience is four seconds: longer than a copy in a queue that was just found is waited for.

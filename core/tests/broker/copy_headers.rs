@@ -16,8 +16,8 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    CLOCK, Observations, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, table, take,
-    text,
+    CLOCK, Observations, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, table,
+    take, text,
 };
 
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use retryrmq_harness::{
 use tokio::time::timeout;
 
 use crate::{
-    log_capture,
     connecting::refused,
-    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect, id, policy, start, stats},
+    fixture::{DEADLINE, Observations, PARKED, QUEUE, connect, id, policy, start, stats},
+    log_capture,
 };
 
 const PLUGIN: &str = "plugins = rabbitmq_delayed_message_exchange";
@@ -100,7 +100,12 @@ async fn who_may_not_bind_is_told_how_to_look() {
         node.ctl(&may).await;
         let client = Client::connect(&vhost.url_as("bob", "pw")).await.unwrap();
         let observations = Observations::default();
-        let running = start(consumer(&client, &queue).declare(false), &observations, |_| Ok(())).await;
+        let running = start(
+            consumer(&client, &queue).declare(false),
+            &observations,
+            |_| Ok(()),
+        )
+        .await;
         eventually(DEADLINE, "the binding is warned of", || async {
             log_capture::lines().into_iter().find(|line| {
                 line.contains("WARN")
@@ -238,12 +243,14 @@ async fn an_exchange_that_was_deleted_is_made_again_while_its_consumer_runs() {
         let vhost = node.vhost().await;
         let (client, amqp) = (connect(&vhost).await, vhost.connect().await);
         let observations = Observations::default();
-        let running = start(consumer(&client, QUEUE), &observations, |message| {
-            match message.attempt() {
+        let running = start(
+            consumer(&client, QUEUE),
+            &observations,
+            |message| match message.attempt() {
                 1 => Err("not yet".into()),
                 _ => Ok(()),
-            }
-        })
+            },
+        )
         .await;
         let channel = amqp.new_channel().await;
         let options = ExchangeDeleteOptions::default();

@@ -7,8 +7,8 @@ use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
+    fixture::{DEADLINE, Observations, QUEUE, connect, id, int, stats, table, take},
     log_capture,
-    fixture::{Observations, DEADLINE, QUEUE, connect, id, int, stats, table, take},
 };
 
 /// The client is closed at the moment at which its consumer takes its first message, and consumes anew with the whole prefetch.

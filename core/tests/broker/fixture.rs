@@ -8,8 +8,8 @@ use std::{
 };
 
 use retryrmq::{
-    BasicProperties, Client, ClientOptions, Consumer, Event, Message, Policy, QueueType, RunningConsumer,
-    Stats,
+    BasicProperties, Client, ClientOptions, Consumer, Event, Message, Policy, QueueType,
+    RunningConsumer, Stats,
     types::{AMQPValue, FieldArray, FieldTable, ShortString},
 };
 use retryrmq_harness::{self as harness, Amqp, Broker, Node, Vhost, eventually};
@@ -168,7 +168,11 @@ impl Observations {
 }
 
 /// Waits until the numbers of a consumer are as they should be.
-pub(crate) async fn stats(running: &RunningConsumer, what: &str, holds: impl Fn(&Stats) -> bool) -> Stats {
+pub(crate) async fn stats(
+    running: &RunningConsumer,
+    what: &str,
+    holds: impl Fn(&Stats) -> bool,
+) -> Stats {
     eventually(DEADLINE, what, || async {
         let stats = running.stats();
         if holds(&stats) {

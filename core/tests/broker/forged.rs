@@ -7,8 +7,8 @@ use retryrmq::{
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::fixture::{
-    Answer, Observations, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy, start,
-    stats, table, take, text, with_headers,
+    Answer, Observations, PARKED, QUEUE, array, connect, connect_with, id, int, parked, policy,
+    start, stats, table, take, text, with_headers,
 };
 
 /// Values that none of the headers should have.
@@ -311,10 +311,14 @@ async fn bodies_of_any_size_come_back_whole() {
                 .consumer(QUEUE)
                 .dlx(true)
                 .retry(policy("fixed(30ms, retries=1)"));
-            let running = start(consumer, &observations, move |message: &Message| -> Answer {
-                assert!(message.body() == expected, "the body is whole");
-                Err("no".into())
-            })
+            let running = start(
+                consumer,
+                &observations,
+                move |message: &Message| -> Answer {
+                    assert!(message.body() == expected, "the body is whole");
+                    Err("no".into())
+                },
+            )
             .await;
             let message = parked(&amqp).await;
             assert_eq!(message.header_text("x-retry-error").as_deref(), Some("no"));

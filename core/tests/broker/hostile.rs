@@ -8,7 +8,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Answer, Observations, PARKED, DEADLINE, QUEUE, connect_with, id, policy, start, stats, take,
+    Answer, DEADLINE, Observations, PARKED, QUEUE, connect_with, id, policy, start, stats, take,
 };
 
 /// All of them, but for those that the broker itself needs many seconds to encode: from 4.0 on, and in quorum queues of

@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
+    fixture::{DEADLINE, Observations, QUEUE, connect, policy, start},
     logins::cut,
-    fixture::{Observations, DEADLINE, QUEUE, connect, policy, start},
-    network::{CONSUMING, GatedProxy, PUBLISHING, CutProxies, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, PUBLISHING, free_port},
 };
 
 #[tokio::test]

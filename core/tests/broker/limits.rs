@@ -18,11 +18,12 @@ use retryrmq_harness::{
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    log_capture,
     connecting::{host_and_port, refused},
     fixture::{
-        Observations, PARKED, DEADLINE, QUEUE, id, parked, policy, settled_at, start, table, take, text,
+        DEADLINE, Observations, PARKED, QUEUE, id, parked, policy, settled_at, start, table, take,
+        text,
     },
+    log_capture,
 };
 
 const FRAME: usize = 8_192;
@@ -427,7 +428,10 @@ async fn one_consumer_on_each_channel_is_enough() {
             let (what, before) = (format!("{broker}, {kind}"), warnings());
             let queue = format!("{QUEUE}.{kind}");
             amqp.declare(&queue, kind).await;
-            let (observations, beside) = (Observations::default(), Arc::new(ConcurrentHandlers::default()));
+            let (observations, beside) = (
+                Observations::default(),
+                Arc::new(ConcurrentHandlers::default()),
+            );
             let (seen, counted) = (observations.clone(), Arc::clone(&beside));
             let consumer = client.consumer(&queue).dlx(true).concurrency(4);
             let running = consumer

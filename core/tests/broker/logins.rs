@@ -9,7 +9,7 @@ use std::{
 use retryrmq::{Client, ClientOptions, Credentials, ErrorKind, Login, RunningConsumer};
 use retryrmq_harness::{Permissions, Vhost, eventually, on_brokers};
 
-use crate::fixture::{Observations, DEADLINE, QUEUE, start};
+use crate::fixture::{DEADLINE, Observations, QUEUE, start};
 
 /// A user of this vhost, who is gone with it.
 struct User {

@@ -173,7 +173,10 @@ async fn a_waiting_queue_that_is_refused_gives_way_to_another() {
             since.elapsed(),
             stats.publish_failures
         );
-        assert!(stats.publish_failures > 0, "the waiting queue was never asked for");
+        assert!(
+            stats.publish_failures > 0,
+            "the waiting queue was never asked for"
+        );
         assert_eq!(amqp.depth("orders.retry.500").await, Some(0));
     })
     .await;

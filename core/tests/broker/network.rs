@@ -78,7 +78,10 @@ impl CutProxies {
                         () = silenced => {}
                     }
                 });
-                proxies.lock().unwrap().push(CutConnection { carrying, silence });
+                proxies
+                    .lock()
+                    .unwrap()
+                    .push(CutConnection { carrying, silence });
             }
         })
     }

@@ -7,11 +7,11 @@ use retryrmq_harness::{Version, eventually, on_brokers};
 use tokio::time::sleep;
 
 use crate::{
-    log_capture,
     connecting::{host_and_port, refused},
+    fixture::{DEADLINE, Observations, QUEUE, policy, start},
+    log_capture,
     logins::cut,
-    fixture::{Observations, DEADLINE, QUEUE, policy, start},
-    network::{CONSUMING, GatedProxy, CutProxies, behind, free_port},
+    network::{CONSUMING, CutProxies, GatedProxy, behind, free_port},
 };
 
 /// The lines about a broker behind this port, as soon as there are so many.

@@ -6,8 +6,8 @@ use retryrmq::{Limits, Message, defer, fatal, park, retry_after, types::AMQPValu
 use retryrmq_harness::on_queue_types;
 
 use crate::fixture::{
-    CLOCK, Observations, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start, stats,
-    text,
+    CLOCK, Observations, PARKED, QUEUE, connect_with, id, int, ms, parked, policy, settled, start,
+    stats, text,
 };
 
 /// A future that panics when it is given up.

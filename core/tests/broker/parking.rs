@@ -10,7 +10,8 @@ use retryrmq_harness::{
 use crate::{
     connecting::refused,
     fixture::{
-        Observations, PARKED, DEADLINE, QUEUE, connect, connect_with, id, policy, start, table, take, text,
+        DEADLINE, Observations, PARKED, QUEUE, connect, connect_with, id, policy, start, table,
+        take, text,
     },
 };
 

@@ -6,8 +6,8 @@ use retryrmq::{Backoff, Rule, types::AMQPValue};
 use retryrmq_harness::on_queue_types;
 
 use crate::fixture::{
-    Answer, CLOCK, Observations, QUEUE, connect_with, id, ms, parked, policy, start, table, take, text,
-    with_headers,
+    Answer, CLOCK, Observations, QUEUE, connect_with, id, ms, parked, policy, start, table, take,
+    text, with_headers,
 };
 
 #[tokio::test]
@@ -205,7 +205,10 @@ async fn what_would_come_too_late_is_parked_as_too_old() {
         }
         assert_eq!(reasons["old"], "too-old");
         assert_eq!(reasons["new"], "exhausted");
-        assert_eq!((observations.of("old").len(), observations.of("new").len()), (1, 3));
+        assert_eq!(
+            (observations.of("old").len(), observations.of("new").len()),
+            (1, 3)
+        );
     })
     .await;
 }

@@ -16,8 +16,8 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Answer, Observations, PARKED, DEADLINE, QUEUE, connect, id, int, policy, settled, start, stats, table,
-    text, with_headers,
+    Answer, DEADLINE, Observations, PARKED, QUEUE, connect, id, int, policy, settled, start, stats,
+    table, text, with_headers,
 };
 
 #[tokio::test]

@@ -12,7 +12,10 @@ use tokio::sync::watch;
 use crate::fixture::{DEADLINE, QUEUE, connect_with};
 
 /// A consumer whose handlers wait while the gate is closed, and what they have begun with.
-async fn begin(consumer: Consumer, gate: watch::Receiver<bool>) -> (RunningConsumer, Arc<AtomicUsize>) {
+async fn begin(
+    consumer: Consumer,
+    gate: watch::Receiver<bool>,
+) -> (RunningConsumer, Arc<AtomicUsize>) {
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
     let running = consumer

@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     connecting::{host_and_port, refused},
     fixture::{CLOCK, DEADLINE, QUEUE, connect, connect_with, id, ms, table, take, text},
-    network::{PUBLISHING, CutProxies, free_port},
+    network::{CutProxies, PUBLISHING, free_port},
 };
 
 #[tokio::test]

@@ -10,10 +10,11 @@ use retryrmq_harness::{
 };
 
 use crate::{
-    parking::{ids, ready, records},
     fixture::{
-        Observations, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take, text,
+        Observations, PARKED, QUEUE, connect, connect_with, id, int, policy, start, table, take,
+        text,
     },
+    parking::{ids, ready, records},
 };
 
 /// Quorum queues of 4.x hand out what has a priority of 5 and more first: what is parked again at once would come, and be

@@ -6,7 +6,7 @@ use retryrmq::{ErrorKind, Event, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, on_brokers, on_queue_types};
 
 use crate::fixture::{
-    PARKED, DEADLINE, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
+    DEADLINE, PARKED, QUEUE, connect, connect_with, id, int, parked, policy, table, take,
     with_headers,
 };
 
@@ -40,7 +40,8 @@ async fn a_message_waits_comes_back_counted_and_is_parked_with_its_record() {
             Some("shop")
         );
         // It failed again: its headers say how often.
-        let again = FailedMessage::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
+        let again =
+            FailedMessage::new(QUEUE, "", QUEUE, back.properties, b"a body".to_vec()).unwrap();
         assert_eq!((again.attempt(), again.routing_key()), (2, "eu.de"));
         let decision = orders.after(&again, &no()).await.unwrap().unwrap();
         assert!(matches!(

@@ -3,7 +3,9 @@
 use retryrmq::{Message, types::FieldTable};
 use retryrmq_harness::{lapin::options::QueueBindOptions, on_queue_types};
 
-use crate::fixture::{Observations, DEADLINE, QUEUE, connect_with, id, ms, policy, settled, start, stats};
+use crate::fixture::{
+    DEADLINE, Observations, QUEUE, connect_with, id, ms, policy, settled, start, stats,
+};
 
 #[tokio::test]
 async fn of_two_queues_of_a_fanout_only_the_failing_one_sees_the_message_again() {

@@ -11,7 +11,9 @@ use std::{
 use retryrmq::{Failure, Message, Outcome, Pause, Subscription, Token};
 use retryrmq_harness::{QueueType, eventually, on_brokers, on_queue_types};
 
-use crate::fixture::{Observations, DEADLINE, QUEUE, connect, connect_with, id, ms, policy, start, stats};
+use crate::fixture::{
+    DEADLINE, Observations, QUEUE, connect, connect_with, id, ms, policy, start, stats,
+};
 
 async fn next(subscription: &Subscription) -> retryrmq::Delivery {
     assert!(subscription.ready().await);
@@ -232,7 +234,10 @@ async fn a_message_that_waits_through_many_ends_is_not_blamed_for_them() {
             })
             .await;
         }
-        let running = consumer().start(observations.handler(|_| Ok(()))).await.unwrap();
+        let running = consumer()
+            .start(observations.handler(|_| Ok(())))
+            .await
+            .unwrap();
         for name in ["a", "b", "c"] {
             let attempt = observations.until(name, 1).await.remove(0).message;
             assert_eq!((attempt.attempt(), attempt.body()), (1, name.as_bytes()));

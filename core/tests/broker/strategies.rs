@@ -11,13 +11,13 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::{
-    log_capture,
     connecting::refused,
     fixture,
     fixture::{
-        CLOCK, Observations, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled, start,
-        stats, take,
+        CLOCK, Observations, PARKED, QUEUE, connect, connect_with, id, ms, parked, policy, settled,
+        start, stats, take,
     },
+    log_capture,
 };
 
 fn consumer(client: &Client, strategy: Strategy, text: &str) -> retryrmq::Consumer {

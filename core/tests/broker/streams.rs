@@ -8,7 +8,7 @@ use retryrmq_harness::{Amqp, QueueType, eventually, on_brokers, on_queue_types};
 
 use crate::{
     connecting::refused,
-    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect, id, policy, start, table, text},
+    fixture::{DEADLINE, Observations, PARKED, QUEUE, connect, id, policy, start, table, text},
 };
 
 async fn stream(amqp: &Amqp, name: &str, mut arguments: FieldTable) {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use crate::{
     connecting::refused,
     fixture::{
-        Observations, PARKED, DEADLINE, QUEUE, connect, connect_with, id, int, parked, policy, start,
-        table, text,
+        DEADLINE, Observations, PARKED, QUEUE, connect, connect_with, id, int, parked, policy,
+        start, table, text,
     },
 };
 

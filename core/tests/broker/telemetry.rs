@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::connecting::host_and_port;
 use crate::fixture::{
-    Observations, DEADLINE, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
+    DEADLINE, Observations, QUEUE, connect, connect_with, id, ms, policy, start, stats, table,
 };
 
 /// The samples of a text in the Prometheus exposition format, by name and labels; anything else in it is an error.
@@ -97,9 +97,11 @@ async fn the_numbers_are_the_same_in_text() {
                 .consumer(queue)
                 .dlx(true)
                 .retry(policy("fixed(50ms, retries=1)"));
-            let running = start(consumer, &observations, |message| match message.message_id() {
-                Some("good") => Ok(()),
-                _ => Err("no".into()),
+            let running = start(consumer, &observations, |message| {
+                match message.message_id() {
+                    Some("good") => Ok(()),
+                    _ => Err("no".into()),
+                }
             })
             .await;
             for name in ["good", "bad"] {

@@ -19,9 +19,9 @@ use tokio_rustls::{
 };
 
 use crate::{
-    log_capture,
     connecting::refused,
     fixture::{DEADLINE, take},
+    log_capture,
 };
 
 /// An authority, and what it signed: a server's and a client's certificate, as PEM files.
@@ -281,7 +281,9 @@ async fn plain_to_a_tls_port_fails_and_says_so() {
 async fn the_name_on_the_certificate_is_checked() {
     let broker = brokers().remove(0);
     let certificates = Certificates::new("names");
-    let port = certificates.before(&broker, &["rabbit.example"], false).await;
+    let port = certificates
+        .before(&broker, &["rabbit.example"], false)
+        .await;
     let ca = certificates.authority_file();
     let url = format!(
         "amqps://guest:guest@127.0.0.1:{port}?cacertfile={}",

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::{
     connecting::{host_and_port, refused},
-    fixture::{Observations, DEADLINE, QUEUE, start},
+    fixture::{DEADLINE, Observations, QUEUE, start},
 };
 
 const KEY: &[u8] = b"a key that is known to this test and its broker alone";

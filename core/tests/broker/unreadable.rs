@@ -21,8 +21,10 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::{
+    fixture::{
+        DEADLINE, Observations, PARKED, QUEUE, connect_with, id, int, policy, start, table, take,
+    },
     permissions::{DEFAULT_EXCHANGE, User},
-    fixture::{Observations, PARKED, DEADLINE, QUEUE, connect_with, id, int, policy, start, table, take},
 };
 
 const UNREADABLE: &str = "orders.unreadable";
@@ -130,7 +132,8 @@ fn told(observations: &Observations, name: &str) -> usize {
 
 /// Waits until it is told that the consumer stopped, and returns why.
 async fn stopped(observations: &Observations) -> String {
-    let Event::ConsumingStopped { queue, error, .. } = observations.event("consuming_stopped").await
+    let Event::ConsumingStopped { queue, error, .. } =
+        observations.event("consuming_stopped").await
     else {
         unreachable!("it is the event of this name")
     };
@@ -515,7 +518,10 @@ async fn they_are_moved_and_their_neighbours_are_handled() {
             );
             assert_eq!(all[3].body.len(), 120_000);
             let count = u32::try_from(bombs.len()).unwrap();
-            assert_eq!(told_to_be_moved(&observations), (count, first.cause.clone()));
+            assert_eq!(
+                told_to_be_moved(&observations),
+                (count, first.cause.clone())
+            );
             // What comes later is moved as well, and what is looked at stays.
             publish(&vhost, QUEUE, &bombs[..1]).await;
             amqp.publish_with(QUEUE, "x", id("later")).await;

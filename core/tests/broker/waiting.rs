@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use retryrmq::{Client, ErrorKind, WaitingWalk, Publish, WaitingMessage};
+use retryrmq::{Client, ErrorKind, Publish, WaitingMessage, WaitingWalk};
 use retryrmq_harness::{Amqp, QueueType, on_brokers};
 use tokio::time::Instant;
 
 use crate::{
     connecting::refused,
-    parking::ready,
     fixture::{PARKED, QUEUE, connect, id, take},
+    parking::ready,
 };
 
 /// What a killed broker loses from a younger queue.
@@ -25,7 +25,10 @@ async fn look(client: &Client, amqp: &Amqp, names: &[&str]) -> (WaitingWalk, Vec
     }
     let waiting = client.waiting(QUEUE);
     let waiting_queues = waiting.queues([]).await.unwrap();
-    let waiting_queue = waiting_queues.iter().find(|waiting_queue| waiting_queue.messages > 0).unwrap();
+    let waiting_queue = waiting_queues
+        .iter()
+        .find(|waiting_queue| waiting_queue.messages > 0)
+        .unwrap();
     let mut look = waiting.walk_queue(waiting_queue).await.unwrap();
     let mut waiting_messages = Vec::new();
     while let Some(waiting_message) = look.next().await.unwrap() {

@@ -5,11 +5,11 @@ use retryrmq_harness::{self as harness, Permissions, Policy, on_queue_types};
 use serde_json::json;
 
 use crate::{
-    log_capture,
     fixture::{
-        Observations, QUEUE, connect, connect_with, id, ms, policy, settled, start, stats, table, take,
-        text,
+        Observations, QUEUE, connect, connect_with, id, ms, policy, settled, start, stats, table,
+        take, text,
     },
+    log_capture,
 };
 
 #[tokio::test]
@@ -25,13 +25,15 @@ async fn without_dlx_a_failure_is_rejected_and_the_queue_decides() {
         amqp.declare_with(QUEUE, kind, route).await;
         let names = ["fine", "failed", "panics", "late"];
         let observations = Observations::default();
-        let running = start(client.consumer(QUEUE), &observations, |message| {
-            match message.message_id().unwrap() {
+        let running = start(
+            client.consumer(QUEUE),
+            &observations,
+            |message| match message.message_id().unwrap() {
                 "fine" => Ok(()),
                 "panics" => panic!("on purpose"),
                 _ => Err("no".into()),
-            }
-        })
+            },
+        )
         .await;
         amqp.publish_all("", names.map(|name| (QUEUE, name, id(name))))
             .await;
@@ -153,7 +155,10 @@ async fn without_dlx_deferrals_come_to_an_end_as_failures_do() {
         let dead = take(&amqp, "dead", 1).await;
         assert_eq!(dead[0].text(), "never");
         assert_eq!(observations.of("never").len(), 3);
-        assert_eq!(observations.event_names(), ["deferred", "deferred", "rejected"]);
+        assert_eq!(
+            observations.event_names(),
+            ["deferred", "deferred", "rejected"]
+        );
         running.close().await;
     })
     .await;

@@ -7,7 +7,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    Observations, PARKED, DEADLINE, QUEUE, connect, id, int, parked, policy, start, table,
+    DEADLINE, Observations, PARKED, QUEUE, connect, id, int, parked, policy, start, table,
 };
 
 fn durable() -> QueueDeclareOptions {
@@ -171,9 +171,11 @@ async fn one_that_stays_away_is_told_of_once_and_not_at_every_try() {
         let queue = format!("{}-orders", vhost.name());
         amqp.declare(&queue, retryrmq_harness::QueueType::Quorum)
             .await;
-        let running = start(client.consumer(&queue).dlx(true), &Observations::default(), |_| {
-            Ok(())
-        })
+        let running = start(
+            client.consumer(&queue).dlx(true),
+            &Observations::default(),
+            |_| Ok(()),
+        )
         .await;
         amqp.delete(&queue).await;
         let told = |level: &str| {

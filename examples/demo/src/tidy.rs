@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq::{MILLISECOND, parking_queue, delay_step, waiting_queue};
+use retryrmq::{MILLISECOND, delay_step, parking_queue, waiting_queue};
 use retryrmq_harness::Amqp;
 
 use crate::handler::CHOSEN_DELAYS;

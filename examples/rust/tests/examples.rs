@@ -71,7 +71,9 @@ impl Example {
             self.output.push_str(&line);
             self.output.push('\n');
         }
-        let status = timeout(TIME_LIMIT, self.child.wait()).await.expect("it ends");
+        let status = timeout(TIME_LIMIT, self.child.wait())
+            .await
+            .expect("it ends");
         assert!(status.expect("it ends").success(), "{}", self.output);
         self.output
     }

@@ -79,7 +79,10 @@ impl Decoders {
         self.0.iter().any(|(_, decoder)| decoder.guesses_type())
     }
 
-    pub(super) fn read(entries: Vec<Spanned<DecoderEntry>>, folder: &Path) -> Result<Self, SpannedError> {
+    pub(super) fn read(
+        entries: Vec<Spanned<DecoderEntry>>,
+        folder: &Path,
+    ) -> Result<Self, SpannedError> {
         let all = entries.into_iter().map(|entry| {
             let decoder = decoder(&entry, folder)?;
             let entry = entry.into_inner();

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp, civil};
 use serde_json::json;
 
 use super::{
-    bounded_value::{LimitReached, BoundedValue},
-    cursor::{MalformedAt, Cursor},
+    bounded_value::{BoundedValue, LimitReached},
+    cursor::{Cursor, MalformedAt},
 };
 
 /// A schema, and the names that it refers to.
@@ -41,7 +41,12 @@ impl AvroSchema {
     }
 
     /// Reads one datum, which must be all there is. Positions count from `base`.
-    pub(super) fn decode(&self, bytes: &[u8], base: usize, tree: &mut BoundedValue) -> Result<(), MalformedAt> {
+    pub(super) fn decode(
+        &self,
+        bytes: &[u8],
+        base: usize,
+        tree: &mut BoundedValue,
+    ) -> Result<(), MalformedAt> {
         let mut cursor = Cursor::within(bytes, base);
         self.value(&self.root, &None, &mut cursor, tree, 0)?;
         cursor.ends()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     bounded_value::BoundedValue,
-    cursor::{MalformedAt, Cursor},
+    cursor::{Cursor, MalformedAt},
 };
 
 /// Reads one value, which must be all there is.
@@ -188,7 +188,11 @@ fn scalar(cursor: &mut Cursor<'_>, marker: Marker) -> Result<Value, MalformedAt>
     })
 }
 
-fn extension(kind: i8, bytes: &[u8], tree: &mut BoundedValue) -> Result<(), super::bounded_value::LimitReached> {
+fn extension(
+    kind: i8,
+    bytes: &[u8],
+    tree: &mut BoundedValue,
+) -> Result<(), super::bounded_value::LimitReached> {
     tree.map()?;
     tree.key("$extension")?;
     tree.put(json!(kind))?;

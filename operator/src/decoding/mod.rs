@@ -25,9 +25,9 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-pub use decoded::{Truncation, Decoded, Format};
+pub use decoded::{Decoded, Format, Truncation};
 pub use decoder::Decoder;
-pub use encoding::{MOST_UNWRAPPED, MOST_WRAPPINGS, Encoding, is_declared_packed, may_be_packed};
+pub use encoding::{Encoding, MOST_UNWRAPPED, MOST_WRAPPINGS, is_declared_packed, may_be_packed};
 pub use protobuf::SchemaFit;
 
 use bounded_value::BoundedValue;
@@ -58,7 +58,10 @@ pub fn decode<'a>(body: &'a [u8], hints: Hints<'_>, decoder: Option<&Decoder>) -
     };
     unwrap(&mut decoded, hints, decoder);
     if decoded.bytes.is_empty()
-        && !matches!(decoder, Some(Decoder(DecoderKind::Protobuf(_) | DecoderKind::Avro(_))))
+        && !matches!(
+            decoder,
+            Some(Decoder(DecoderKind::Protobuf(_) | DecoderKind::Avro(_)))
+        )
     {
         decoded.format = Format::Empty;
         return decoded;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     bounded_value::{MOST_VALUES, TOO_DEEP},
-    cursor::{MalformedAt, Cursor},
+    cursor::{Cursor, MalformedAt},
     protobuf_wire::{self, Field, Payload},
 };
 

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    bounded_value::{TOO_DEEP, BoundedValue},
-    cursor::{MalformedAt, Cursor},
+    bounded_value::{BoundedValue, TOO_DEEP},
+    cursor::{Cursor, MalformedAt},
 };
 
 /// Levels that a guess goes down. Each level is read twice, so this bounds the time as well.

@@ -102,7 +102,11 @@ pub enum Obstacle {
 /// What is in force on a queue without the policies that `enable` made; `None` when that cannot be told.
 #[must_use]
 pub fn base_of<'a>(queue: &Queue, policies: &'a [Policy]) -> Option<Option<&'a Policy>> {
-    let others = || policies.iter().filter(|policy| PolicyName::of(policy).is_none());
+    let others = || {
+        policies
+            .iter()
+            .filter(|policy| PolicyName::of(policy).is_none())
+    };
     // What the broker says is certain, unless it says ours.
     if let Some(name) = &queue.policy {
         if let Some(base) = others().find(|policy| policy.name == *name) {
@@ -122,7 +126,11 @@ pub fn base_of<'a>(queue: &Queue, policies: &'a [Policy]) -> Option<Option<&'a P
 ///
 /// # Errors
 /// [`Obstacle`]; nothing must be done then.
-pub fn plan(queue: &Queue, policies: &[Policy], target: &DeadLetterTarget<'_>) -> Result<PolicyPlan, Obstacle> {
+pub fn plan(
+    queue: &Queue,
+    policies: &[Policy],
+    target: &DeadLetterTarget<'_>,
+) -> Result<PolicyPlan, Obstacle> {
     if !matches!(queue.kind, QueueKind::Classic | QueueKind::Quorum) {
         return Err(Obstacle::NotAQueue);
     }

@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Map, Value};
 
 use crate::management::{
-    Binding, Channel, Consumer, Deprecated, Error, Exchange, ManagementErrorKind, Management, Policy, Queue,
-    QueueKind, Scope, Version, settings,
+    Binding, Channel, Consumer, Deprecated, Error, Exchange, Management, ManagementErrorKind,
+    Policy, Queue, QueueKind, Scope, Version, settings,
 };
 
 /// How the queues of retryrmq are named: the library that uses it says so.
@@ -171,7 +171,12 @@ impl Snapshot {
             match management.disabled_feature_flags().await {
                 Ok(flags) => flags.unwrap_or_default(),
                 // RabbitMQ refuses who may not ask in the words for a wrong password, which would have failed before.
-                Err(error) if matches!(error.kind(), ManagementErrorKind::Forbidden | ManagementErrorKind::Login) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ManagementErrorKind::Forbidden | ManagementErrorKind::Login
+                    ) =>
+                {
                     let why = "whether the feature flag `stream_queue` is enabled (RQ108) shows only to a user with the tag `administrator`";
                     unknown.push(UnknownPart::FeatureFlags(why.to_owned()));
                     Vec::new()

@@ -6,8 +6,8 @@ use reqwest::{Method, StatusCode, redirect};
 use serde_json::{Value, json};
 
 use super::{
-    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, ManagementErrorKind, Overview, Permissions,
-    Policy, Queue, Result, Scope, error_mapping::cause, tls,
+    Address, Binding, Channel, Consumer, Deprecated, Error, Exchange, ManagementErrorKind,
+    Overview, Permissions, Policy, Queue, Result, Scope, error_mapping::cause, tls,
 };
 
 /// How long one request may take.
@@ -42,7 +42,12 @@ impl Management {
             .connect_timeout(Duration::from_secs(10))
             .timeout(TIME_LIMIT)
             .build()
-            .map_err(|why| Error::new(ManagementErrorKind::Broken, format!("cannot speak HTTP: {why}")))?;
+            .map_err(|why| {
+                Error::new(
+                    ManagementErrorKind::Broken,
+                    format!("cannot speak HTTP: {why}"),
+                )
+            })?;
         Ok(Self { http, address })
     }
 
@@ -289,7 +294,9 @@ impl Management {
             query.extend([("page", number.as_str()), ("page_size", PAGE)]);
             let found = match self.get(path, &query).await {
                 // The list has become shorter meanwhile.
-                Err(error) if error.kind() == ManagementErrorKind::Refused && page > 1 => return Ok(()),
+                Err(error) if error.kind() == ManagementErrorKind::Refused && page > 1 => {
+                    return Ok(());
+                }
                 found => found?,
             };
             let found = found.ok_or_else(|| self.no_vhost(path[1]))?;

@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::{Error, ManagementErrorKind, Management};
+use super::{Error, Management, ManagementErrorKind};
 
 impl Management {
     pub(super) fn unreachable(&self, why: &reqwest::Error) -> Error {

@@ -6,7 +6,9 @@
 //! Documented at <https://docs.celeryq.dev/en/stable/internals/protocol.html> (protocol 2).
 
 use super::{
-    raw_dead_letter::{DeadLetter, RawDeadLetter, Library, NAME, ReplayedMessage, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter, ReplayedMessage,
+    },
     value::{self, Headers},
     x_death,
 };

@@ -7,7 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     body_counter,
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, STACK, DeadLetterSource},
+    raw_dead_letter::{DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, STACK},
     value::cut,
     x_death,
 };
@@ -39,7 +39,10 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         attempts: (died.reason == "rejected").then(|| retries.saturating_add(1)),
         message_type: Some(actor),
         replay: body_counter::replay(dead_letter.body, "options", "retries"),
-        ..DeadLetter::of(Library::Dramatiq, DeadLetterSource::Queue(died.queue.clone()))
+        ..DeadLetter::of(
+            Library::Dramatiq,
+            DeadLetterSource::Queue(died.queue.clone()),
+        )
     })
 }
 

@@ -12,7 +12,8 @@ use super::{
     Headers, Value,
     bounded_json::BoundedJson,
     raw_dead_letter::{
-        DeadLetter, ERROR, RawDeadLetter, Library, NAME, Properties, ReplayedMessage, STACK, DeadLetterSource,
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, Properties, RawDeadLetter,
+        ReplayedMessage, STACK,
     },
     time,
     value::cut,
@@ -24,7 +25,11 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         .is_some_and(|kind| kind.starts_with("EasyNetQ.SystemMessages.Error"));
     // Its type may be written by a serializer of types of one's own. A cheap look before the JSON is read.
     let looks_like_one = || {
-        let begins = dead_letter.body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let begins = dead_letter
+            .body
+            .iter()
+            .find(|byte| !byte.is_ascii_whitespace())
+            == Some(&b'{');
         begins
             && contains(dead_letter.body, b"\"BasicProperties\"")
             && contains(dead_letter.body, b"\"Exception\"")
@@ -163,7 +168,8 @@ fn header(json: &BoundedJson) -> Option<Value> {
         return scalar(json);
     };
     // Newtonsoft: {"$type": "System.Byte[], …", "$value": "base64"}; lists and tables have "$values" and plain members.
-    if let (Some(BoundedJson::Text(kind)), Some(value)) = (table.get("$type"), table.get("$value")) {
+    if let (Some(BoundedJson::Text(kind)), Some(value)) = (table.get("$type"), table.get("$value"))
+    {
         return match value {
             BoundedJson::Text(text) if kind.starts_with("System.Byte[]") => bytes(text),
             value => scalar(value),

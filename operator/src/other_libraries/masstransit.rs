@@ -5,7 +5,9 @@
 //! MassTransit.Abstractions.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, STACK, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
 };
 
@@ -31,7 +33,8 @@ const ADDED: [&str; 14] = [
 
 pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
     let reason = dead_letter.text("MT-Reason", NAME);
-    let is_fault = dead_letter.has("MT-Fault-ExceptionType") || dead_letter.has("MT-Fault-InputAddress");
+    let is_fault =
+        dead_letter.has("MT-Fault-ExceptionType") || dead_letter.has("MT-Fault-InputAddress");
     if reason.is_none() && !is_fault {
         return None;
     }

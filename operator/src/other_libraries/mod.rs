@@ -30,7 +30,9 @@ mod watermill;
 mod x_death;
 
 pub use celery::task as celery_task;
-pub use raw_dead_letter::{DeadLetter, RawDeadLetter, Library, Properties, ReplayedMessage, DeadLetterSource};
+pub use raw_dead_letter::{
+    DeadLetter, DeadLetterSource, Library, Properties, RawDeadLetter, ReplayedMessage,
+};
 pub use value::{Headers, Value};
 
 /// What a dead letter says of its past; `None` where nothing of a failure can be recognised. A message that retryrmq itself parked

@@ -3,7 +3,9 @@
 //!
 //! Measured with Moleculer Channels 0.1.8; the fixture is in `tests/fixtures/moleculer`.
 
-use super::raw_dead_letter::{DeadLetter, RawDeadLetter, Library, NAME, ReplayedMessage, DeadLetterSource};
+use super::raw_dead_letter::{
+    DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter, ReplayedMessage,
+};
 
 const ADDED: [&str; 3] = [
     "x-original-channel",
@@ -18,7 +20,9 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
     let source = if queue.len() <= NAME {
         DeadLetterSource::Queue(queue)
     } else {
-        DeadLetterSource::Unknown("the names of its group and channel are too long for a queue".to_owned())
+        DeadLetterSource::Unknown(
+            "the names of its group and channel are too long for a queue".to_owned(),
+        )
     };
     Some(DeadLetter {
         error: format!(

@@ -4,7 +4,9 @@
 //! Documented at <https://docs.particular.net/nservicebus/messaging/headers#error-forwarding-headers>.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, STACK, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
 };
 
@@ -21,7 +23,8 @@ const ADDED: [&str; 8] = [
 ];
 
 pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
-    if !dead_letter.has("NServiceBus.FailedQ") && !dead_letter.has("NServiceBus.ExceptionInfo.ExceptionType")
+    if !dead_letter.has("NServiceBus.FailedQ")
+        && !dead_letter.has("NServiceBus.ExceptionInfo.ExceptionType")
     {
         return None;
     }

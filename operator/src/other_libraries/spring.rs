@@ -5,7 +5,9 @@
 //! <https://docs.spring.io/spring-cloud-stream/reference/rabbit/rabbit_dlq_processing.html>.
 
 use super::{
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, STACK, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     x_death,
 };
 
@@ -27,7 +29,12 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         return None;
     }
     let stack = dead_letter.text("x-exception-stacktrace", STACK);
-    let whole = |name| dead_letter.headers.get(name).and_then(|value| value.text(NAME));
+    let whole = |name| {
+        dead_letter
+            .headers
+            .get(name)
+            .and_then(|value| value.text(NAME))
+    };
     let published = whole("x-original-exchange").zip(whole("x-original-routingKey"));
     let deaths = x_death::all(dead_letter);
     let died = x_death::decisive(dead_letter, &deaths);

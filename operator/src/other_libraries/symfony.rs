@@ -8,7 +8,9 @@ use serde::Deserialize;
 
 use super::{
     php,
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, STACK, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage, STACK,
+    },
     time,
     value::cut,
 };

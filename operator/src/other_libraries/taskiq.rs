@@ -5,7 +5,7 @@
 
 use super::{
     body_counter,
-    raw_dead_letter::{DeadLetter, RawDeadLetter, Library, NAME, DeadLetterSource},
+    raw_dead_letter::{DeadLetter, DeadLetterSource, Library, NAME, RawDeadLetter},
     x_death,
 };
 

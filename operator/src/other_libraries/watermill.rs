@@ -3,7 +3,9 @@
 //!
 //! Measured with Watermill 1.5 and watermill-amqp 3.0; the fixture is in `tests/fixtures/watermill`.
 
-use super::raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, DeadLetterSource};
+use super::raw_dead_letter::{
+    DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage,
+};
 
 const ADDED: [&str; 4] = [
     "reason_poisoned",
@@ -23,7 +25,9 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
         "its topic was `{topic}`; consumers of watermill-amqp requeue a replayed message without end, those of watermillretryrmq take it"
     ));
     Some(DeadLetter {
-        error: dead_letter.text("reason_poisoned", ERROR).unwrap_or_default(),
+        error: dead_letter
+            .text("reason_poisoned", ERROR)
+            .unwrap_or_default(),
         // As the marshalers of Watermill's CQRS component write it.
         message_type: dead_letter.text("name", NAME),
         replay: ReplayedMessage::Without(dead_letter.names(&ADDED)),

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Value,
-    raw_dead_letter::{DeadLetter, ERROR, RawDeadLetter, Library, NAME, ReplayedMessage, DeadLetterSource},
+    raw_dead_letter::{
+        DeadLetter, DeadLetterSource, ERROR, Library, NAME, RawDeadLetter, ReplayedMessage,
+    },
     time,
     value::{cut, text},
 };
@@ -67,8 +69,15 @@ pub(crate) fn all(dead_letter: &RawDeadLetter<'_>) -> Vec<XDeath> {
 
 /// The death that gave the message up: the newest in another queue that was no mere expiry. What only waited until its time to
 /// live ran out was on its way, unless nothing else happened to it.
-pub(crate) fn decisive<'a>(dead_letter: &RawDeadLetter<'_>, deaths: &'a [XDeath]) -> Option<&'a XDeath> {
-    let elsewhere = || deaths.iter().filter(|death| death.queue != dead_letter.queue);
+pub(crate) fn decisive<'a>(
+    dead_letter: &RawDeadLetter<'_>,
+    deaths: &'a [XDeath],
+) -> Option<&'a XDeath> {
+    let elsewhere = || {
+        deaths
+            .iter()
+            .filter(|death| death.queue != dead_letter.queue)
+    };
     let refused = elsewhere().find(|death| death.reason != "expired");
     refused.or_else(|| elsewhere().next())
 }
@@ -105,7 +114,9 @@ pub(crate) fn read(dead_letter: &RawDeadLetter<'_>) -> Option<DeadLetter> {
     let newest = deaths.first()?;
     let source = match decisive(dead_letter, &deaths) {
         Some(death) => DeadLetterSource::Queue(death.queue.clone()),
-        None => DeadLetterSource::Unknown("its `x-death` names no other queue than this one".to_owned()),
+        None => {
+            DeadLetterSource::Unknown("its `x-death` names no other queue than this one".to_owned())
+        }
     };
     let decisive = decisive(dead_letter, &deaths).unwrap_or(newest);
     let path: Vec<_> = deaths

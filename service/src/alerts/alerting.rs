@@ -16,14 +16,14 @@ use tokio::{
 };
 
 use super::{
-    Configuration, Counts, GroupView, StateStore, Silence, NotifierMode,
+    Configuration, Counts, GroupView, NotifierMode, Silence, StateStore,
     notifier::Notifier,
-    report::{ReportEntry, OperatorRequest},
+    report::{OperatorRequest, ReportEntry},
     report_publisher::ReportPublisher,
     rule::RuleSet,
     shared_state::{NotifierView, SharedState},
 };
-use crate::{ServiceEvent, QueueTrouble, memory_budget::weigh};
+use crate::{QueueTrouble, ServiceEvent, memory_budget::weigh};
 
 /// Events that wait for the rules.
 const TOLD: usize = 10_000;
@@ -140,7 +140,10 @@ pub struct Handle {
 impl Handle {
     /// Tells what happened. Never waits, never fails: what there is no room for is counted as dropped, and the leader says so.
     pub fn tell(&self, mut service_event: ServiceEvent) {
-        if matches!(service_event, ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }) {
+        if matches!(
+            service_event,
+            ServiceEvent::Retried(_) | ServiceEvent::Dropped { .. }
+        ) {
             return; // nobody is told of it
         }
         self.shared.told.fetch_add(1, Ordering::Relaxed);

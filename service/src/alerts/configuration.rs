@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Channel, BusinessHours, Rule, Severity, Silence, ConfigDuration,
-    channels::{OpenChannel, Log, ChannelTimeouts},
+    BusinessHours, Channel, ConfigDuration, Rule, Severity, Silence,
+    channels::{ChannelTimeouts, Log, OpenChannel},
     engine::{Settings, Triggers},
     rule::RuleSet,
 };
@@ -233,9 +233,17 @@ impl Configuration {
         if !(1..=10_000).contains(&self.most_groups) {
             return Err("`most_groups` must be 1 to 10000".to_owned());
         }
-        let (least, usual) = (ConfigDuration(Duration::from_millis(100)), ConfigDuration::seconds(1));
+        let (least, usual) = (
+            ConfigDuration(Duration::from_millis(100)),
+            ConfigDuration::seconds(1),
+        );
         for (name, span, least, most) in [
-            ("quiet", self.quiet, usual, ConfigDuration::minutes(7 * 24 * 60)),
+            (
+                "quiet",
+                self.quiet,
+                usual,
+                ConfigDuration::minutes(7 * 24 * 60),
+            ),
             (
                 "growing_after",
                 self.growing_after,
@@ -248,7 +256,12 @@ impl Configuration {
                 self.quiet,
                 ConfigDuration::minutes(366 * 24 * 60),
             ),
-            ("retry_after", self.retry_after, least, ConfigDuration::minutes(5)),
+            (
+                "retry_after",
+                self.retry_after,
+                least,
+                ConfigDuration::minutes(5),
+            ),
             (
                 "give_up_after",
                 self.give_up_after,

@@ -29,12 +29,12 @@ mod topology;
 use crate::ConfigDuration;
 
 pub use alerting::{Alerting, Handle};
-pub use business_hours::{Calendar, Day, BusinessHours};
-pub use channels::{Alertmanager, Channel, Log, PagerDuty, SmtpSecurity, Slack, Smtp, Webhook};
+pub use business_hours::{BusinessHours, Calendar, Day};
+pub use channels::{Alertmanager, Channel, Log, PagerDuty, Slack, Smtp, SmtpSecurity, Webhook};
 pub use configuration::Configuration;
 pub use counts::{ChannelCounts, Counts, GroupView};
 pub(crate) use engine::failure_id;
-pub use engine::{NoticeKind, Notice};
+pub use engine::{Notice, NoticeKind};
 pub use notifier::NotifierMode;
 pub use rule::{Rule, Trigger};
 pub use severity::Severity;

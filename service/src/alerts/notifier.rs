@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use super::{
-    StateStore, Notice,
-    channels::{NoticeDone, OpenChannel, ChannelTimeouts, ChannelWorker},
+    Notice, StateStore,
+    channels::{ChannelTimeouts, ChannelWorker, NoticeDone, OpenChannel},
     engine::{Engine, Input, Settings},
     report::Report,
     shared_state::{NotifierView, SharedState},
@@ -265,7 +265,11 @@ impl Notifier {
         }
     }
 
-    pub(super) async fn run(mut self, mut intake: ReportReceiver, mut closing: watch::Receiver<bool>) {
+    pub(super) async fn run(
+        mut self,
+        mut intake: ReportReceiver,
+        mut closing: watch::Receiver<bool>,
+    ) {
         let may_lapse = matches!(intake, ReportReceiver::Queue { .. });
         loop {
             let heard = self.lease.as_ref().map(|lease| lease.heard);
@@ -368,7 +372,11 @@ impl Notifier {
     }
 
     /// The queues whose incidents end because nothing is parked for them, once that is known. Nobody waits for it.
-    async fn ask_for_parked(&self, lease: &mut NotifierLease, now: Timestamp) -> Option<BTreeSet<String>> {
+    async fn ask_for_parked(
+        &self,
+        lease: &mut NotifierLease,
+        now: Timestamp,
+    ) -> Option<BTreeSet<String>> {
         if let Some(asking) = lease.asking.take_if(|asking| asking.is_finished()) {
             return asking.await.ok();
         }
@@ -400,10 +408,13 @@ impl Notifier {
         let workers = self.lines.iter().map(|(name, line)| {
             let counts = self.shared.channels.get(name).cloned().unwrap_or_default();
             let line = Arc::clone(line);
-            let worker = ChannelWorker::start(name.clone(), line, self.time_limit, counts, sender.clone());
+            let worker =
+                ChannelWorker::start(name.clone(), line, self.time_limit, counts, sender.clone());
             (name.clone(), worker)
         });
-        tracing::info!("this replica is the leader, and sends the notices of the alerts from now on");
+        tracing::info!(
+            "this replica is the leader, and sends the notices of the alerts from now on"
+        );
         Ok(NotifierLease {
             workers: workers.collect(),
             done,
@@ -420,7 +431,9 @@ impl Notifier {
     /// Falls silent.
     fn release_lease(&mut self) {
         if self.lease.take().is_some() {
-            tracing::info!("this replica is no longer the leader, and sends no notices of the alerts");
+            tracing::info!(
+                "this replica is no longer the leader, and sends no notices of the alerts"
+            );
         }
         // Also when the lease was lost while the state was kept.
         *self.view() = NotifierView::default();

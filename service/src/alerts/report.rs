@@ -82,7 +82,11 @@ pub(super) enum OperatorRequest {
 
 impl ReportEntry {
     /// What alerts make of an event; a retry is none of theirs, nor is what the policy drops.
-    pub(super) fn of(service_event: &ServiceEvent, rule_set: &mut RuleSet, now: Timestamp) -> Option<Self> {
+    pub(super) fn of(
+        service_event: &ServiceEvent,
+        rule_set: &mut RuleSet,
+        now: Timestamp,
+    ) -> Option<Self> {
         match service_event {
             ServiceEvent::Parked(death) => {
                 let verdict = rule_set.judge(death);

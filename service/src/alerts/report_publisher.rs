@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     notifier::ReportSender,
-    report::{ReportEntry, Report},
+    report::{Report, ReportEntry},
     shared_state::SharedState,
 };
 
@@ -33,7 +33,11 @@ pub(super) struct ReportPublisher {
 }
 
 impl ReportPublisher {
-    pub(super) fn new(report_sender: ReportSender, tick: Duration, shared: Arc<SharedState>) -> Self {
+    pub(super) fn new(
+        report_sender: ReportSender,
+        tick: Duration,
+        shared: Arc<SharedState>,
+    ) -> Self {
         Self {
             report_sender,
             tick,

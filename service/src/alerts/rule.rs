@@ -257,14 +257,18 @@ impl RuleSet {
 
     /// The verdict on a queue in trouble: a rule that asks for anything of a message does not fit.
     pub(super) fn judge_trouble(&self, trouble: &QueueTrouble) -> RuleMatch {
-        let found = self.compiled_rules.iter().map(|compiled_rule| &compiled_rule.rule).find(|rule| {
-            fits(rule.queue.as_deref(), &trouble.queue)
-                && fits(rule.reason.as_deref(), trouble.kind)
-                && rule.routing_key.is_none()
-                && rule.error_type.is_none()
-                && rule.type_name.is_none()
-                && rule.condition.is_none()
-        });
+        let found = self
+            .compiled_rules
+            .iter()
+            .map(|compiled_rule| &compiled_rule.rule)
+            .find(|rule| {
+                fits(rule.queue.as_deref(), &trouble.queue)
+                    && fits(rule.reason.as_deref(), trouble.kind)
+                    && rule.routing_key.is_none()
+                    && rule.error_type.is_none()
+                    && rule.type_name.is_none()
+                    && rule.condition.is_none()
+            });
         let otherwise = Rule::otherwise();
         let rule = found.unwrap_or(&otherwise);
         RuleMatch {

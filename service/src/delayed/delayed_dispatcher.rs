@@ -19,15 +19,15 @@ use tracing::{error, info, warn};
 use super::{
     DelayedSections,
     delay_headers::{DelayHeaders, as_published, plain},
-    exchange_limiter::{ExchangeLimiter, AdmitResult},
+    exchange_limiter::{AdmitResult, ExchangeLimiter},
     next_action::{DelayedMessage, NextAction, OutgoingMessage, next_delay_step, order},
     topology::{DELAYED_QUEUE, plan},
 };
 use crate::{
     EventBus, Health, Metrics,
     intake::{
-        FailureCause, FAREWELL, Disposition, StoreHandle, ON_ITS_WAY, RetrySchedule, RetrierCache, RetryContext, original,
-        tell_parked,
+        Disposition, FAREWELL, FailureCause, ON_ITS_WAY, RetrierCache, RetryContext, RetrySchedule,
+        StoreHandle, original, tell_parked,
     },
     policy::ConfigWatcher,
     store::{self, MessageDraft, StoredMessage},
@@ -117,7 +117,11 @@ impl CancelConditions {
     }
 
     /// What a try comes to; nothing where it is [in vain](Self::cancelled) first. `since` is when the message was taken.
-    async fn unless_cancelled<T>(&self, since: Instant, tried: impl Future<Output = T>) -> Option<T> {
+    async fn unless_cancelled<T>(
+        &self,
+        since: Instant,
+        tried: impl Future<Output = T>,
+    ) -> Option<T> {
         tokio::select! {
             biased;
             done = tried => Some(done),
@@ -247,11 +251,16 @@ impl DelayedDispatcher {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = async {
-                self.client.apply_plan(&plan(&DelayedSections::new())).await?;
+                self.client
+                    .apply_plan(&plan(&DelayedSections::new()))
+                    .await?;
                 let lost = lost.clone();
                 let consumer = self.client.consumer(DELAYED_QUEUE).prefetch(self.prefetch);
                 // A copy would come by another exchange.
-                let consumer = consumer.requeue_unchanged(true).create_unreadable_queue(true).wait(false);
+                let consumer = consumer
+                    .requeue_unchanged(true)
+                    .create_unreadable_queue(true)
+                    .wait(false);
                 let consumer = consumer.on_event(move |event| {
                     if let Event::Disconnected { .. } = event {
                         lost.send_modify(|lost| *lost += 1);
@@ -309,7 +318,14 @@ impl DelayedDispatcher {
         if let Ok(retrier) = self.retrier_cache.of(DELAYED_QUEUE)
             && let Some(decision) = retrier.decide(&failed, &outcome)
         {
-            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         self.metrics.delayed("parked");
         Some(outcome)
@@ -330,14 +346,21 @@ impl DelayedDispatcher {
             },
             properties: &own,
         };
-        let mut what = order(&arrival, self.config_watcher.service_config().delayed(), now());
+        let mut what = order(
+            &arrival,
+            self.config_watcher.service_config().delayed(),
+            now(),
+        );
         let (since, mut schedule, mut kept) = (Instant::now(), RetrySchedule::default(), None);
         loop {
             if bounds.is_lost() {
                 return Disposition::Returned;
             }
             let done = match &what {
-                NextAction::Publish(out) => match self.exchange_limiter.enter(&limited_by(out), Instant::now()) {
+                NextAction::Publish(out) => match self
+                    .exchange_limiter
+                    .enter(&limited_by(out), Instant::now())
+                {
                     AdmitResult::Open(permit) => {
                         let done = bounds.unless_cancelled(since, self.publish(out, message));
                         let done = done.await;
@@ -376,7 +399,10 @@ impl DelayedDispatcher {
                     let waits = self.wait(out, rest, (&own, message), &mut kept);
                     match bounds.unless_cancelled(since, waits).await {
                         Some(Err(DispatchError::Store(store::Error::Unkeepable(why)))) => {
-                            what = NextAction::Park(out.stamp.clone(), format!("it cannot wait: {why}"));
+                            what = NextAction::Park(
+                                out.stamp.clone(),
+                                format!("it cannot wait: {why}"),
+                            );
                             continue;
                         }
                         // What is wrong with it is wrong at every try: it would keep its place among those on their way for good.
@@ -406,7 +432,9 @@ impl DelayedDispatcher {
                 "a message with a delay could not be passed on; it is kept, and tried again"
             );
             let cause = match &fault {
-                DispatchError::Broker(error) => FailureCause::of(error.kind(), error.is_permanent()),
+                DispatchError::Broker(error) => {
+                    FailureCause::of(error.kind(), error.is_permanent())
+                }
                 DispatchError::Store(_) => FailureCause::AllAway,
             };
             let advice = schedule.after(cause, CALM);
@@ -481,7 +509,14 @@ impl DelayedDispatcher {
         let outcome = Outcome::fatal(Failure::new(why).of_type("NotDelayed"));
         let retrier = self.retrier_cache.of(DELAYED_QUEUE)?;
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         Ok(())
     }

@@ -65,10 +65,13 @@ impl ExchangeLimiter {
     pub(super) fn enter(self: &Arc<Self>, to: &str, now: Instant) -> AdmitResult {
         let mut ways = self.lock();
         let left = self.places.saturating_sub(ways.taken);
-        let way = ways.by_exchange.entry(to.to_owned()).or_insert(ExchangeState {
-            taken: 0,
-            moved: now,
-        });
+        let way = ways
+            .by_exchange
+            .entry(to.to_owned())
+            .or_insert(ExchangeState {
+                taken: 0,
+                moved: now,
+            });
         if way.taken < left.max(1) {
             // Nobody waits for its answers yet.
             if way.taken < left / 2 {
@@ -153,7 +156,10 @@ mod tests {
         assert!(taken.len() < 100, "{}", taken.len());
         assert!(open(exchange_limiter.enter("fine", now)).is_some());
         let later = now + STUCK;
-        assert!(matches!(exchange_limiter.enter("a", later), AdmitResult::Stuck));
+        assert!(matches!(
+            exchange_limiter.enter("a", later),
+            AdmitResult::Stuck
+        ));
     }
 
     #[test]
@@ -161,13 +167,21 @@ mod tests {
         let (exchange_limiter, now) = (Arc::new(ExchangeLimiter::new(8)), Instant::now());
         let slow = open(exchange_limiter.enter("a", now));
         let later = now + STUCK * 5;
-        let burst: Vec<_> = (0..3).map(|_| open(exchange_limiter.enter("a", later))).collect();
+        let burst: Vec<_> = (0..3)
+            .map(|_| open(exchange_limiter.enter("a", later)))
+            .collect();
         assert!(burst.iter().all(Option::is_some) && slow.is_some());
-        assert!(matches!(exchange_limiter.enter("a", later), AdmitResult::Busy));
+        assert!(matches!(
+            exchange_limiter.enter("a", later),
+            AdmitResult::Busy
+        ));
         // One that leaves without an answer, so that another one takes its place, is no sign that it moves.
         drop(slow);
         let _next = open(exchange_limiter.enter("a", later + STUCK / 2));
-        assert!(matches!(exchange_limiter.enter("a", later + STUCK), AdmitResult::Stuck));
+        assert!(matches!(
+            exchange_limiter.enter("a", later + STUCK),
+            AdmitResult::Stuck
+        ));
     }
 
     fn open(entry: AdmitResult) -> Option<ExchangePermit> {

@@ -46,7 +46,11 @@ pub(super) struct OutgoingMessage {
 }
 
 /// Decides. `now` is in milliseconds since 1970.
-pub(super) fn order(arrival: &DelayedMessage<'_>, sections: &DelayedSections, now: u64) -> NextAction {
+pub(super) fn order(
+    arrival: &DelayedMessage<'_>,
+    sections: &DelayedSections,
+    now: u64,
+) -> NextAction {
     let DelayedMessage { properties, .. } = arrival;
     let is_replay = properties
         .headers()
@@ -140,7 +144,7 @@ mod tests {
     use retryrmq::types::{AMQPValue, FieldTable};
 
     use super::{
-        super::configuration::{ExchangeKind, DelayedSection},
+        super::configuration::{DelayedSection, ExchangeKind},
         *,
     };
 
@@ -235,7 +239,10 @@ mod tests {
             until: NOW + 60_000,
         };
         let taken_out = stamp.put_on(&properties(&[replays]));
-        assert!(matches!(ask("", "", &taken_out, NOW), NextAction::Publish(_)));
+        assert!(matches!(
+            ask("", "", &taken_out, NOW),
+            NextAction::Publish(_)
+        ));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use retryrmq::{Record, WaitingMessage};
 use serde::{Deserialize, Serialize};
 
 use super::who;
-use crate::{ServiceEvent, ParkedReport, RetryEvent};
+use crate::{ParkedReport, RetryEvent, ServiceEvent};
 
 /// What happened. Events of other words are kept in the stream and not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +175,11 @@ impl Event {
     }
 
     /// What a person does to a waiting message.
-    pub(crate) fn to_waiting_message(action: HistoryAction, queue: &str, waiting_message: &WaitingMessage) -> Self {
+    pub(crate) fn to_waiting_message(
+        action: HistoryAction,
+        queue: &str,
+        waiting_message: &WaitingMessage,
+    ) -> Self {
         Self {
             at: Timestamp::now(),
             event: action,
@@ -216,7 +220,11 @@ mod tests {
             error: "x".repeat(10_000),
             ..RetryEvent::default()
         };
-        let event = Event::of(&ServiceEvent::Retried(Box::new(retry)), Timestamp::UNIX_EPOCH).unwrap();
+        let event = Event::of(
+            &ServiceEvent::Retried(Box::new(retry)),
+            Timestamp::UNIX_EPOCH,
+        )
+        .unwrap();
         let text = serde_json::to_string(&event).unwrap();
         assert!(text.len() < 1_000, "{text}");
         assert!(text.contains(r#""event":"retried""#), "{text}");

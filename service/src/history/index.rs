@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use super::{HistoryAction, Event};
+use super::{Event, HistoryAction};
 
 /// How far back it goes.
 pub(crate) const SPAN: Duration = Duration::from_secs(24 * 3_600);
@@ -148,13 +148,23 @@ impl Index {
                 queue.join(event);
                 inner.die(event, self.room);
             }
-            HistoryAction::Replayed | HistoryAction::Dropped | HistoryAction::Gone => inner.leave(event),
+            HistoryAction::Replayed | HistoryAction::Dropped | HistoryAction::Gone => {
+                inner.leave(event)
+            }
             HistoryAction::Cancelled => inner.waits.retain(|_, wait| wait.mark != event.mark),
-            HistoryAction::Silenced | HistoryAction::Closed | HistoryAction::Begun | HistoryAction::Policy | HistoryAction::Other => {}
+            HistoryAction::Silenced
+            | HistoryAction::Closed
+            | HistoryAction::Begun
+            | HistoryAction::Policy
+            | HistoryAction::Other => {}
         }
         let is_of_a_person = matches!(
             event.event,
-            HistoryAction::Replayed | HistoryAction::Restored | HistoryAction::Cancelled | HistoryAction::Silenced | HistoryAction::Closed
+            HistoryAction::Replayed
+                | HistoryAction::Restored
+                | HistoryAction::Cancelled
+                | HistoryAction::Silenced
+                | HistoryAction::Closed
         ) || event.event == HistoryAction::Dropped && event.mark.is_some();
         if is_of_a_person {
             inner.actions.push_back(Arc::new(event.clone()));
@@ -185,7 +195,10 @@ impl Index {
         for wait in inner.waits.values() {
             summaries.entry(&wait.queue).or_default().waiting += 1;
         }
-        let mut summaries: Vec<_> = summaries.into_values().filter(|l| !l.name.is_empty()).collect();
+        let mut summaries: Vec<_> = summaries
+            .into_values()
+            .filter(|l| !l.name.is_empty())
+            .collect();
         summaries.sort_by(|a, b| {
             let rank = |line: &QueueSummary| (line.parked, line.day.failed(), line.waiting);
             rank(b).cmp(&rank(a)).then_with(|| a.name.cmp(&b.name))
@@ -287,7 +300,11 @@ impl Index {
     }
 
     /// What people did in a queue, or in a job: the latest first.
-    pub(crate) fn actions(&self, is_meant: impl Fn(&Event) -> bool, most: usize) -> Vec<Arc<Event>> {
+    pub(crate) fn actions(
+        &self,
+        is_meant: impl Fn(&Event) -> bool,
+        most: usize,
+    ) -> Vec<Arc<Event>> {
         let inner = self.lock();
         let actions = inner.actions.iter().rev().filter(|action| is_meant(action));
         actions.take(most).map(Arc::clone).collect()
@@ -385,7 +402,8 @@ impl Inner {
 
     fn leave(&mut self, event: &Event) {
         if let Some(mark) = &event.mark {
-            self.parked_events.remove(&(event.queue.clone(), mark.clone()));
+            self.parked_events
+                .remove(&(event.queue.clone(), mark.clone()));
         }
     }
 
@@ -492,7 +510,10 @@ mod tests {
         assert_eq!(index.parked_events("orders", Some("f")).len(), 2);
         assert_eq!(index.search("no stock", 10).len(), 3);
         assert_eq!(index.search("no stock", 1).len(), 1);
-        index.add(&event(HistoryAction::Replayed, "a", 2).by("ann", "j"), at(2));
+        index.add(
+            &event(HistoryAction::Replayed, "a", 2).by("ann", "j"),
+            at(2),
+        );
         assert!(index.death("orders", "a").is_none());
         let groups = index.groups("orders", at(3));
         assert_eq!((groups.len(), groups[0].parked, groups[0].count), (1, 1, 3));

@@ -30,8 +30,8 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 pub use configuration::Configuration;
-pub(crate) use event::{HistoryAction, Event};
-pub(crate) use index::{Group, Index, QueueSummary, IntervalCounts};
+pub(crate) use event::{Event, HistoryAction};
+pub(crate) use index::{Group, Index, IntervalCounts, QueueSummary};
 
 use crate::{EventBus, policy::ConfigWatcher};
 use policy_drift::PolicyDrift;
@@ -131,7 +131,12 @@ impl History {
     }
 
     /// Writes what the feed tells and by which policy of the configuration this service decides, and follows the stream. Never ends.
-    pub(crate) async fn run(&self, client: &Client, event_bus: &EventBus, config_watcher: &ConfigWatcher) {
+    pub(crate) async fn run(
+        &self,
+        client: &Client,
+        event_bus: &EventBus,
+        config_watcher: &ConfigWatcher,
+    ) {
         if !self.configuration.enabled {
             return std::future::pending().await;
         }

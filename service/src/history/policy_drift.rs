@@ -14,7 +14,7 @@ use retryrmq::terminal_escape;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{HistoryAction, Event, who};
+use super::{Event, HistoryAction, who};
 
 /// How often a service says its digest.
 pub(super) const BEAT: Duration = Duration::from_secs(20);

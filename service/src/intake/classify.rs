@@ -1,6 +1,6 @@
 //! Whether a message in the intake has really died, and where: a pure function of its delivery.
 
-use retryrmq::{XDeath, FailedMessage, Handover, Message, types::FieldTable, work_queue_of};
+use retryrmq::{FailedMessage, Handover, Message, XDeath, types::FieldTable, work_queue_of};
 
 use super::topology::{DEAD_EXCHANGE, HANDOVER_QUEUE, INTAKE_PARKED, INTAKE_QUEUE};
 use crate::{

@@ -3,8 +3,8 @@
 use std::{future, sync::Arc, time::Duration};
 
 use retryrmq::{
-    Client, XDeath, Decision, Error, Event, FailedMessage, Failure, Handover, Message, Outcome, ParkReason,
-    Retrier, terminal_escape,
+    Client, Decision, Error, Event, FailedMessage, Failure, Handover, Message, Outcome, ParkReason,
+    Retrier, XDeath, terminal_escape,
 };
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, info, warn};
@@ -14,12 +14,12 @@ use super::{
     parked_event::{BodyContent, message_id, parked_report, retry, traceparent},
     per_queue_limit::{HeldPermit, PerQueueLimit},
     retrier_cache::RetrierCache,
-    retry_schedule::{FailureCause, RetrySchedule, RetryContext},
+    retry_schedule::{FailureCause, RetryContext, RetrySchedule},
     store_tasks::{StoreHandle, draft},
     topology::{HANDOVER_QUEUE, INTAKE_QUEUE},
 };
 use crate::{
-    Action, EventBus, ServiceEvent, Metrics, Reason,
+    Action, EventBus, Metrics, Reason, ServiceEvent,
     policy::ConfigWatcher,
     store::{self, StoredMessage},
 };
@@ -173,7 +173,9 @@ impl DeadLetterHandler {
         let death = match judge(message.delivery_exchange(), message.headers()) {
             Classified::Dead(death) => death,
             Classified::LetGo(death) => return self.release_for_alerts(&death),
-            Classified::Unroutable(why) => return self.park_unroutable(message, &why, losses).await,
+            Classified::Unroutable(why) => {
+                return self.park_unroutable(message, &why, losses).await;
+            }
         };
         let made = FailedMessage::dead_letter(message, &death)
             .and_then(|failed| Ok((self.retrier_cache.of(&death.queue)?, failed)));
@@ -258,7 +260,9 @@ impl DeadLetterHandler {
                 let reason = ParkReason::Exhausted; // of no retries
                 NextAction::After(Outcome::Park { reason, failure })
             }
-            _ => handover.outcome(failure).map_or(NextAction::Detour, NextAction::After),
+            _ => handover
+                .outcome(failure)
+                .map_or(NextAction::Detour, NextAction::After),
         };
         let case = PendingStore {
             retrier: match action {
@@ -324,7 +328,7 @@ impl DeadLetterHandler {
     async fn park_unroutable(&self, message: &Message, why: &str, losses: u64) -> Disposition {
         let disposition = self.park_here(message, why, "Stray", losses).await;
         if disposition == Disposition::Done {
-            self.metrics.park_unroutable();
+            self.metrics.unroutable();
         }
         disposition
     }
@@ -346,7 +350,13 @@ impl DeadLetterHandler {
         disposition
     }
 
-    async fn park_here(&self, message: &Message, why: &str, kind: &str, losses: u64) -> Disposition {
+    async fn park_here(
+        &self,
+        message: &Message,
+        why: &str,
+        kind: &str,
+        losses: u64,
+    ) -> Disposition {
         let retrier = match self.retrier_cache.of(INTAKE_QUEUE) {
             Ok(retrier) => retrier,
             Err(error) => {
@@ -370,7 +380,9 @@ impl DeadLetterHandler {
                 self.tell(&case, &decision).await;
                 Disposition::Done
             }
-            StoreOutcome::Kept | StoreOutcome::NoRoom(_) | StoreOutcome::Gone => Disposition::Returned,
+            StoreOutcome::Kept | StoreOutcome::NoRoom(_) | StoreOutcome::Gone => {
+                Disposition::Returned
+            }
         }
     }
 
@@ -505,15 +517,24 @@ impl DeadLetterHandler {
     /// were so many losses, or is to be given back, as at the end of the service. An alarm of the broker's holds tries up for hours; each would add
     /// a copy at its end.
     async fn cancelled(&self, losses: u64, since: Instant) {
-        let (mut channel_state, mut last) = (self.channel_state.clone(), self.channel_state.clone());
+        let (mut channel_state, mut last) =
+            (self.channel_state.clone(), self.channel_state.clone());
         let lost = async {
-            if channel_state.wait_for(|channel_state| channel_state.losses != losses).await.is_err() {
+            if channel_state
+                .wait_for(|channel_state| channel_state.losses != losses)
+                .await
+                .is_err()
+            {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(ON_ITS_WAY).await;
         };
         let ends = async {
-            if last.wait_for(|channel_state| channel_state.ends).await.is_err() {
+            if last
+                .wait_for(|channel_state| channel_state.ends)
+                .await
+                .is_err()
+            {
                 future::pending::<()>().await;
             }
             tokio::time::sleep(FAREWELL).await;
@@ -558,7 +579,8 @@ impl DeadLetterHandler {
                     error = %terminal_escape::line(error),
                     "parked"
                 );
-                let content = BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
+                let content =
+                    BodyContent::of(&case.failed, &self.event_bus, &self.config_watcher).await;
                 self.event_bus.tell(|| {
                     let written = parked_report(&case.failed, decision, *reason, content);
                     ServiceEvent::Parked(Box::new(written))

@@ -10,7 +10,9 @@ use retryrmq_operator::decoding::{Hints, decode, is_declared_packed};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use crate::{DecodedBody, EventBus, ServiceEvent, Metrics, ParkedReport, RetryEvent, policy::ConfigWatcher};
+use crate::{
+    DecodedBody, EventBus, Metrics, ParkedReport, RetryEvent, ServiceEvent, policy::ConfigWatcher,
+};
 
 /// A body, decoded as its properties say or as it looks.
 #[derive(Debug, Default)]
@@ -22,7 +24,11 @@ pub(crate) struct BodyContent {
 impl BodyContent {
     /// Not on the threads that wait for the broker: a large body takes its time. Without memory for it, the message is told of without its body.
     /// Nothing of it, if nobody reads bodies.
-    pub(crate) async fn of(failed: &FailedMessage, event_bus: &EventBus, config_watcher: &ConfigWatcher) -> Self {
+    pub(crate) async fn of(
+        failed: &FailedMessage,
+        event_bus: &EventBus,
+        config_watcher: &ConfigWatcher,
+    ) -> Self {
         if !config_watcher.service_config().reads_bodies() {
             return Self::default();
         }

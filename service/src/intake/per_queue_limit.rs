@@ -121,11 +121,17 @@ mod tests {
         let (per_queue_limit, now) = (PerQueueLimit::new(16), Instant::now());
         let later = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(per_queue_limit.note_failed("a", now), Duration::ZERO);
-        assert_eq!(per_queue_limit.note_failed("a", later(100)), Duration::from_secs(100));
+        assert_eq!(
+            per_queue_limit.note_failed("a", later(100)),
+            Duration::from_secs(100)
+        );
         assert_eq!(per_queue_limit.note_failed("b", later(100)), Duration::ZERO);
         per_queue_limit.note_stored("a");
         assert_eq!(per_queue_limit.note_failed("a", later(150)), Duration::ZERO);
-        assert_eq!(per_queue_limit.note_failed("b", later(100 + 120)), Duration::ZERO);
+        assert_eq!(
+            per_queue_limit.note_failed("b", later(100 + 120)),
+            Duration::ZERO
+        );
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl RetrySchedule {
             may_leave: match cause {
                 FailureCause::AllAway => false,
                 FailureCause::Away => context.troubled_for >= LONGEST_AWAY,
-                FailureCause::Refused => refuses && context.calm_for.min(context.troubled_for) >= CALM,
+                FailureCause::Refused => {
+                    refuses && context.calm_for.min(context.troubled_for) >= CALM
+                }
                 FailureCause::Lasting => refuses && context.calm_for >= CALM,
             },
         }

@@ -108,7 +108,8 @@ impl Collector for DispatcherCounts {
                 counter.metric_type(),
             )?)?;
         }
-        let gauge = ConstGauge::new(i64::try_from(dispatcher_metrics.in_flight()).unwrap_or(i64::MAX));
+        let gauge =
+            ConstGauge::new(i64::try_from(dispatcher_metrics.in_flight()).unwrap_or(i64::MAX));
         gauge.encode(encoder.encode_descriptor(
             "in_flight",
             "Messages that are claimed here now",

@@ -12,7 +12,7 @@ use crate::{
     EventBus, Metrics,
     delayed::DELAYED_QUEUE,
     policy::ConfigWatcher,
-    store::{DueMessage, Sink, PublishRefused, BrokerSink},
+    store::{BrokerSink, DueMessage, PublishRefused, Sink},
 };
 
 /// The way back.
@@ -82,7 +82,14 @@ impl StorePublisher {
         )?;
         let outcome = Outcome::fatal(Failure::new(error).of_type("NotReturned"));
         if let Some(decision) = retrier.after(&failed, &outcome).await? {
-            tell_parked(&self.metrics, &self.event_bus, &self.config_watcher, &failed, &decision).await;
+            tell_parked(
+                &self.metrics,
+                &self.event_bus,
+                &self.config_watcher,
+                &failed,
+                &decision,
+            )
+            .await;
         }
         Ok(())
     }
@@ -129,7 +136,8 @@ mod tests {
     fn the_attempt_that_there_will_not_be_is_not_counted() {
         for (waits, attempt) in [(1, 1), (4, 4), (0, 1)] {
             let failed =
-                FailedMessage::new("orders", "", "orders", last_attempt(counted(waits)), "").unwrap();
+                FailedMessage::new("orders", "", "orders", last_attempt(counted(waits)), "")
+                    .unwrap();
             assert_eq!(failed.attempt(), attempt, "{waits}");
         }
         let plain = BasicProperties::default();

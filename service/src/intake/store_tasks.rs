@@ -18,11 +18,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT};
+use super::{
+    store_metrics::StoreMetrics, store_publisher::StorePublisher, wait_reason::SAME_ATTEMPT,
+};
 use crate::{
     EventBus, Health, Metrics,
     policy::ConfigWatcher,
-    store::{MessageDraft, Error, StoredMessage, Result, Store, DueDispatcher},
+    store::{DueDispatcher, Error, MessageDraft, Result, Store, StoredMessage},
     supervisor::watch_over,
 };
 
@@ -106,7 +108,9 @@ impl StoreTasks {
                 let stop = async move {
                     let _ = heard.wait_for(|stop| *stop).await; // the keeper is gone: an end, too
                 };
-                dispatcher.counting_in(Arc::clone(&dispatcher_metrics)).run(stop, DRAIN)
+                dispatcher
+                    .counting_in(Arc::clone(&dispatcher_metrics))
+                    .run(stop, DRAIN)
             },
         ));
         let (wanted, asked) = mpsc::channel(BATCH);
@@ -198,7 +202,11 @@ async fn look<S: Store>(store: Arc<S>, health: Health, numbers: StoreMetrics) {
 
 /// What is kept of a message that comes back to its queue; `None` where the decision is another. The waiting copy may carry the time that it
 /// would stay in a waiting queue, which would make it expire in the work queue.
-pub(super) fn draft(failed: &FailedMessage, decision: &Decision, redelivered: bool) -> Option<MessageDraft> {
+pub(super) fn draft(
+    failed: &FailedMessage,
+    decision: &Decision,
+    redelivered: bool,
+) -> Option<MessageDraft> {
     let delay = decision.delay?;
     let mut properties = BasicProperties::default();
     let copy = &decision.properties;

@@ -81,13 +81,18 @@ impl ConfigWatcher {
                 Ok(bytes) => read_elsewhere(file, bytes).await,
                 Err(why) => Err(format!("{}: {why}", file.display())),
             };
-            let service_config = service_config.and_then(|service_config| self.same_start(file, service_config));
+            let service_config =
+                service_config.and_then(|service_config| self.same_start(file, service_config));
             self.take(service_config, metrics);
         }
     }
 
     /// What is read at the start only. What waits in the previous store would never come back.
-    fn same_start(&self, file: &Path, service_config: ServiceConfig) -> Result<ServiceConfig, String> {
+    fn same_start(
+        &self,
+        file: &Path,
+        service_config: ServiceConfig,
+    ) -> Result<ServiceConfig, String> {
         let now = self.service_config();
         let changed = if service_config.store() != now.store() {
             "[store]"

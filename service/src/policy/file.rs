@@ -26,7 +26,7 @@ pub struct PolicyFile {
     #[schemars(with = "Option<queue_watch::Configuration>")]
     pub(super) orphans: Option<Spanned<queue_watch::Configuration>>,
     /// Messages that are published with a delay (`x-delay`), by the exchange that publishers send them to.
-    #[schemars(with = "Option<delayed::Sections>")]
+    #[schemars(with = "Option<delayed::DelayedSections>")]
     pub(super) delayed: Option<Spanned<delayed::DelayedSections>>,
     /// How the program runs. Read at the start: a change needs a restart.
     #[serde(default)]

@@ -6,7 +6,7 @@ use retryrmq::{Failure, Policy, Rule, types::FieldTable};
 use retryrmq_operator::glob::glob;
 use serde_json::{Value, json};
 
-use super::file::{TerminalAction, Reason, Reasons, RuleEntry};
+use super::file::{Reason, Reasons, RuleEntry, TerminalAction};
 
 /// What becomes of a dead letter.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,10 +6,12 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{
-    file::{PolicyFile, Reason, ActionName},
+    file::{ActionName, PolicyFile, Reason},
     rule::{Action, CheckedRule},
 };
-use crate::{Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis, web};
+use crate::{
+    Settings, alerting_runtime::AlertSections, alerts, delayed, history, store::redis, web,
+};
 
 /// What becomes of each dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +119,9 @@ impl ServiceConfig {
             let entry = rule.get_ref();
             let bad = |why: &str| ConfigError::at(text, rule.span().start, why);
             let retry = entry.retry.as_ref().map(policy).transpose()?;
-            service_config.lines.push(CheckedRule::read(entry, retry).map_err(bad)?);
+            service_config
+                .lines
+                .push(CheckedRule::read(entry, retry).map_err(bad)?);
         }
         service_config.sections = AlertSections {
             alerts: file.alerts.map(toml::Spanned::into_inner),
@@ -258,7 +262,13 @@ retry = "fixed(1m, retries=1)"
         }
     }
 
-    fn ask(service_config: &ServiceConfig, queue: &str, key: &str, kind: Option<&str>, reason: Reason) -> String {
+    fn ask(
+        service_config: &ServiceConfig,
+        queue: &str,
+        key: &str,
+        kind: Option<&str>,
+        reason: Reason,
+    ) -> String {
         let headers = kind.map(|kind| {
             let mut table = FieldTable::default();
             table.insert("kind".into(), AMQPValue::LongString(kind.into()));
@@ -327,7 +337,10 @@ retry = "fixed(1m, retries=1)"
             assert_eq!(ask(&service_config, "q", "k", None, reason), "park");
         }
         let failure = Failure::default();
-        assert_eq!(service_config.action("q", "k", None, None, &failure), Action::Park);
+        assert_eq!(
+            service_config.action("q", "k", None, None, &failure),
+            Action::Park
+        );
     }
 
     #[test]

@@ -86,7 +86,12 @@ impl Engine {
 
     /// Takes a snapshot, and tells who is in trouble now and who no longer. `tell` says whether it took that: if it did not, it is told
     /// again after the next snapshot.
-    pub fn on(&mut self, snapshot: &Snapshot, now: Instant, mut tell: impl FnMut(QueueTrouble) -> bool) {
+    pub fn on(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Instant,
+        mut tell: impl FnMut(QueueTrouble) -> bool,
+    ) {
         let mut queues = std::mem::take(&mut self.queues);
         queues.retain(|queue, watched| {
             if snapshot.is_gone(queue) != Some(true) {
@@ -183,7 +188,12 @@ impl Engine {
         }
     }
 
-    fn acks(&self, queue: &str, view: QueueView, watched: &mut WatchedQueue) -> Option<QueueHealth> {
+    fn acks(
+        &self,
+        queue: &str,
+        view: QueueView,
+        watched: &mut WatchedQueue,
+    ) -> Option<QueueHealth> {
         let acknowledged = view.acknowledged?;
         let before = watched.acknowledged.replace(acknowledged);
         let (ready, held) = (view.ready?, view.unacknowledged?);
@@ -272,7 +282,8 @@ impl Engine {
             }
             QueueHealth::Bad(text, time_limit) => {
                 let since = *case.since.get_or_insert(now);
-                let lasts = now.saturating_duration_since(since) >= time_limit || case.told.is_some();
+                let lasts =
+                    now.saturating_duration_since(since) >= time_limit || case.told.is_some();
                 let is_news = is_due(case.told);
                 if lasts && is_news && tell(self.trouble(queue, kind, text, TroubleState::Begun)) {
                     case.told = Some(now);

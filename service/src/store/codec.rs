@@ -15,7 +15,7 @@ use retryrmq::{
     types::{AMQPValue, FieldTable},
 };
 
-use super::{MessageDraft, Error, Result};
+use super::{Error, MessageDraft, Result};
 
 /// Readers refuse any other.
 const VERSION: u8 = 1;

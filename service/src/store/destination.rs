@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_line_of_before_there_were_lanes_is_counted() {
-        let line = Destination::from_key("x:shop").unwrap();
-        assert_eq!(line.exchange(), Some("shop"));
+        let destination = Destination::from_key("x:shop").unwrap();
+        assert_eq!(destination.exchange(), Some("shop"));
     }
 
     #[test]
@@ -86,23 +86,29 @@ mod tests {
         let lanes: std::collections::HashSet<_> = Destination::lanes("shop").collect();
         assert_eq!(lanes.len(), 256);
         for number in 0..100 {
-            let line = Destination::of("shop", &format!("order.{number}"));
-            assert!(lanes.contains(&line));
-            assert_eq!(line.exchange(), Some("shop"));
+            let destination = Destination::of("shop", &format!("order.{number}"));
+            assert!(lanes.contains(&destination));
+            assert_eq!(destination.exchange(), Some("shop"));
         }
         assert_eq!(Destination::of("", "shop").exchange(), None);
     }
 
     #[test]
     fn a_queue_and_an_exchange_of_one_name_are_two_lines() {
-        let (queue, exchange) = (Destination::of("", "orders"), Destination::of("orders", "any"));
+        let (queue, exchange) = (
+            Destination::of("", "orders"),
+            Destination::of("orders", "any"),
+        );
         assert_ne!(queue.tag(), exchange.tag());
-        for line in [queue, exchange, Destination::of("", "")] {
-            assert_eq!(line.tag().len(), TAG_LETTERS);
-            assert_eq!(Destination::from_key(&line.key()), Some(line));
+        for destination in [queue, exchange, Destination::of("", "")] {
+            assert_eq!(destination.tag().len(), TAG_LETTERS);
+            assert_eq!(Destination::from_key(&destination.key()), Some(destination));
         }
         assert_eq!(Destination::from_key("é"), None);
-        assert_ne!(Destination::of("x", "a").tag(), Destination::of("x", "b").tag());
+        assert_ne!(
+            Destination::of("x", "a").tag(),
+            Destination::of("x", "b").tag()
+        );
         assert_eq!(Destination::of("x", "a"), Destination::of("x", "a"));
         let lanes = (0..2_000).map(|number| Destination::of("x", &format!("order.{number}")));
         let lanes: std::collections::HashSet<_> = lanes.collect();

@@ -27,7 +27,10 @@ impl Id {
             digest.update(part);
         }
         digest.update(body);
-        Self::join(&digest.finalize(), &Destination::of(exchange, routing_key).tag())
+        Self::join(
+            &digest.finalize(),
+            &Destination::of(exchange, routing_key).tag(),
+        )
     }
 
     /// The id of a message that looks the same to the last byte, but is another.

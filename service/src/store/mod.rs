@@ -23,8 +23,9 @@ pub use destination::Destination;
 pub use due_dispatcher::{DispatcherMetrics, DueDispatcher};
 pub use error::{Error, Result};
 pub use id::Id;
-pub use sink::{Sink, PublishRefused, BrokerSink};
+pub use sink::{BrokerSink, PublishRefused, Sink};
 pub use stored_message::{MessageDraft, StoredMessage};
 pub use traits::{
-    StoreResult, CancelResult, Claim, DueMessage, Exclusion, Lease, ListedMessage, Listing, Page, Position, Store, ClaimRequest,
+    CancelResult, Claim, ClaimRequest, DueMessage, Exclusion, Lease, ListedMessage, Listing, Page,
+    Position, Store, StoreResult,
 };

@@ -19,7 +19,11 @@ pub trait Sink: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why it could not be parked; the message stays in the store, and comes here again after a pause.
-    fn give_up(&self, due: &DueMessage, why: &str) -> impl Future<Output = Result<(), PublishRefused>> + Send;
+    fn give_up(
+        &self,
+        due: &DueMessage,
+        why: &str,
+    ) -> impl Future<Output = Result<(), PublishRefused>> + Send;
 }
 
 /// Why a message was not published.
@@ -102,7 +106,11 @@ mod tests {
             };
             assert_eq!(judged, expected, "{kind:?}");
             let permanent = refusal(kind, true, String::new());
-            assert_eq!(permanent, PublishRefused::Hopeless(String::new()), "{kind:?}");
+            assert_eq!(
+                permanent,
+                PublishRefused::Hopeless(String::new()),
+                "{kind:?}"
+            );
         }
     }
 }

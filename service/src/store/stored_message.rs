@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use retryrmq::{BasicProperties, MAX_DELAY};
 
-use super::{Error, Id, Destination, Result, codec};
+use super::{Destination, Error, Id, Result, codec};
 
 /// The most bytes that AMQP has for the name of an exchange or queue.
 const LONGEST_NAME: usize = 255;
@@ -127,7 +127,7 @@ impl StoredMessage {
 
     /// Where it goes.
     #[must_use]
-    pub fn line(&self) -> Destination {
+    pub fn destination(&self) -> Destination {
         Destination::of(&self.0.draft.exchange, &self.0.draft.routing_key)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use super::{Id, StoredMessage, Destination, Result};
+use super::{Destination, Id, Result, StoredMessage};
 
 /// Keeps messages until they are due, for any number of replicas at once. Time is the store's own: a clock that jumps on this
 /// machine changes nothing.
@@ -16,7 +16,10 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// None of the messages may be acknowledged. Until one succeeds, take nothing more in.
-    fn keep(&self, batch: &[StoredMessage]) -> impl Future<Output = Result<Vec<StoreResult>>> + Send;
+    fn keep(
+        &self,
+        batch: &[StoredMessage],
+    ) -> impl Future<Output = Result<Vec<StoreResult>>> + Send;
 
     /// Takes what is due, for the time of a lease. What is neither deleted nor [extended](Self::extend) by then is due again.
     ///
@@ -108,7 +111,7 @@ pub struct ClaimRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exclusion {
     /// The line.
-    pub line: Destination,
+    pub destination: Destination,
     /// When those of its messages that are due now are due again; without it they stay due, to be had as soon as the hold ends.
     pub pause: Option<Duration>,
 }
@@ -154,7 +157,7 @@ pub struct Page {
     /// The most that are listed.
     pub limit: usize,
     /// Only what goes there.
-    pub line: Option<Destination>,
+    pub destination: Option<Destination>,
 }
 
 /// Part of what waits.

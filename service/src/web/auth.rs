@@ -237,7 +237,10 @@ mod tests {
             let mut said = headers(&[("x-forwarded-user", "ann"), ("x-forwarded-groups", "sre")]);
             said.append(twice, "shop".parse().unwrap());
             let entry = entry(&page, "10.1.2.3".parse().unwrap(), &said, now);
-            assert!(matches!(entry, SignInResult::Refused(_)), "{twice}: {entry:?}");
+            assert!(
+                matches!(entry, SignInResult::Refused(_)),
+                "{twice}: {entry:?}"
+            );
         }
         let mut said = headers(&[]);
         for (name, text) in [
@@ -247,7 +250,8 @@ mod tests {
             let value = header::HeaderValue::from_bytes(text.as_bytes()).unwrap();
             said.insert(name, value);
         }
-        let SignInResult::Known(web_user) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now) else {
+        let SignInResult::Known(web_user) = entry(&page, "10.1.2.3".parse().unwrap(), &said, now)
+        else {
             panic!("who has an umlaut comes in as well");
         };
         assert_eq!(

@@ -272,7 +272,8 @@ mod tests {
         let page = page();
         let plain = BasicProperties::default();
         let body = br#"{"card": {"number": 4711}, "db_password": "p", "id": 7}"#;
-        let shown = |queue: &str, body: &[u8]| QueueMasks::of(&page, queue, queue).body(body, &plain);
+        let shown =
+            |queue: &str, body: &[u8]| QueueMasks::of(&page, queue, queue).body(body, &plain);
         let masked = shown("payments", body).text;
         for (text, there) in [("4711", false), ("\"p\"", false), ("7", true)] {
             assert_eq!(masked.contains(text), there, "{text}: {masked}");

@@ -119,6 +119,10 @@ mod tests {
             "{}",
             chart.bars[0].title
         );
-        assert!(chart.sentence.contains("401 attempts"), "{}", chart.sentence);
+        assert!(
+            chart.sentence.contains("401 attempts"),
+            "{}",
+            chart.sentence
+        );
     }
 }

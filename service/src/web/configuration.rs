@@ -173,7 +173,9 @@ impl Configuration {
         if self.session < ConfigDuration::minutes(1) {
             return Err("[page]: `session` must be a minute at least, such as \"12h\"".to_owned());
         }
-        if !(ConfigDuration::seconds(1)..=ConfigDuration::minutes(365 * 24 * 60)).contains(&self.keep_dropped) {
+        if !(ConfigDuration::seconds(1)..=ConfigDuration::minutes(365 * 24 * 60))
+            .contains(&self.keep_dropped)
+        {
             return Err("[page]: `keep_dropped` must be 1s to 365d, such as \"1d\"".to_owned());
         }
         Ok(())

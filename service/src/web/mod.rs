@@ -41,8 +41,8 @@ use parked_depths_cache::ParkedDepthsCache;
 use sign_in_limiter::SignInLimiter;
 
 use crate::{
-    ServiceConfig, Health, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
-    policy::ConfigWatcher, store::redis::RedisStore,
+    Health, ServiceConfig, alerting_runtime::RunningTasks, history::History,
+    memory_budget::MemoryBudget, policy::ConfigWatcher, store::redis::RedisStore,
 };
 
 /// What the page is made of.

@@ -94,7 +94,12 @@ impl FromRequestParts<Page> for WebRequest {
         }
         let peer = peer(parts);
         let service_config = page.service_config();
-        match auth::entry(service_config.page(), peer, &parts.headers, SystemTime::now()) {
+        match auth::entry(
+            service_config.page(),
+            peer,
+            &parts.headers,
+            SystemTime::now(),
+        ) {
             // Before its body is read, which may name many messages.
             SignInResult::Known(web_user)
                 if ![Method::GET, Method::HEAD].contains(&parts.method)
@@ -102,7 +107,11 @@ impl FromRequestParts<Page> for WebRequest {
             {
                 Err(context.refuse(Some(&web_user), StatusCode::FORBIDDEN, MAY_NOT))
             }
-            SignInResult::Known(web_user) => Ok(Self { web_user, service_config, context }),
+            SignInResult::Known(web_user) => Ok(Self {
+                web_user,
+                service_config,
+                context,
+            }),
             SignInResult::SignIn if parts.method == axum::http::Method::GET => {
                 Err(Redirect::to("/sign-in").into_response())
             }

@@ -26,7 +26,10 @@ impl SignInLimiter {
     /// wait first.
     pub(super) fn charge(&self, client: IpAddr) -> bool {
         let now = Instant::now();
-        let mut next_attempts = self.next_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next_attempts = self
+            .next_attempts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         next_attempts.retain(|_, until| *until > now);
         let until = next_attempts.entry(network(client)).or_insert(now);
         let may = *until + COST <= now + COST * BURST;
@@ -38,7 +41,10 @@ impl SignInLimiter {
 
     /// The token was right.
     pub(super) fn refund(&self, client: IpAddr) {
-        let mut next_attempts = self.next_attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next_attempts = self
+            .next_attempts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(until) = next_attempts.get_mut(&network(client)) {
             *until -= COST;
         }

@@ -7,11 +7,11 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use retryrmq_harness::eventually;
-use retryrmq_serve::alerts::{Alerting, FileStateStore, StateStore, Silence, NotifierMode};
+use retryrmq_serve::alerts::{Alerting, FileStateStore, NotifierMode, Silence, StateStore};
 use ring::hmac;
 
 use crate::{
-    FailingStateStore, DEADLINE, WAKE, alone, configuration,
+    DEADLINE, FailingStateStore, WAKE, alone, configuration,
     mail::MailServer,
     parked,
     server::{Answer, Server},
@@ -137,7 +137,8 @@ to = ["a@example.com", "b@example.com"]
     hook.after(4).await;
     assert_eq!(hook.requests()[3].json()["trigger"], "again");
     eventually(DEADLINE, "all channels have everything", || async {
-        alerting.counts()
+        alerting
+            .counts()
             .channels
             .values()
             .all(|channel| channel.sent >= 4)

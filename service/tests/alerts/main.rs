@@ -18,8 +18,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use retryrmq_harness::eventually;
 use retryrmq_serve::{
-    ServiceEvent, ParkedReport,
-    alerts::{Configuration, Alerting, FileStateStore, Handle, StateStore, NotifierMode},
+    ParkedReport, ServiceEvent,
+    alerts::{Alerting, Configuration, FileStateStore, Handle, NotifierMode, StateStore},
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use retryrmq_harness::{QueueType, Vhost, eventually, on_brokers};
 use retryrmq_operator::management::{Address, Management};
 use retryrmq_serve::{
     QueueTrouble, TroubleState,
-    queue_watch::{ManagementFactory, Configuration, Watch},
+    queue_watch::{Configuration, ManagementFactory, Watch},
 };
 
 use crate::DEADLINE;

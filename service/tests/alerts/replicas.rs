@@ -14,11 +14,11 @@ use retryrmq_harness::{
     },
     on_brokers,
 };
-use retryrmq_serve::alerts::{BrokerStateStore, Alerting, Handle, StateStore, NotifierMode};
+use retryrmq_serve::alerts::{Alerting, BrokerStateStore, Handle, NotifierMode, StateStore};
 use serde_json::{Value, json};
 
 use crate::{
-    FailingStateStore, DEADLINE, WAKE, configuration, parked, parked_in,
+    DEADLINE, FailingStateStore, WAKE, configuration, parked, parked_in,
     server::{Answer, Server},
 };
 
@@ -36,7 +36,11 @@ impl Replica {
     }
 
     /// With a memory that works or fails.
-    async fn with(vhost: &Vhost, text: &str, works: bool) -> (Self, Arc<FailingStateStore<BrokerStateStore>>) {
+    async fn with(
+        vhost: &Vhost,
+        text: &str,
+        works: bool,
+    ) -> (Self, Arc<FailingStateStore<BrokerStateStore>>) {
         let client = Client::connect(vhost.url()).await.unwrap();
         let fragile = FailingStateStore::new(BrokerStateStore::new(client.clone(), STATE), works);
         let memory = Arc::clone(&fragile) as Arc<dyn StateStore>;
@@ -144,7 +148,10 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         other.alerting.tell(parked("f1"));
         let told = server.notices(4).await;
         assert_eq!(kinds(&told), ["opened", "opened", "resolved", "resolved"]);
-        let pages: BTreeSet<&str> = told.iter().filter_map(|one| one["incident"].as_str()).collect();
+        let pages: BTreeSet<&str> = told
+            .iter()
+            .filter_map(|one| one["incident"].as_str())
+            .collect();
         assert_eq!(pages.len(), 2);
 
         // Garbage in the queue of reports is dropped, and one that leaves in good order hands over.

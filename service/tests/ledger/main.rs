@@ -4,13 +4,13 @@
 #![allow(missing_docs)]
 
 mod cluster;
+#[allow(dead_code, reason = "the tests of the service use the rest")]
+#[path = "../serve/fixture.rs"]
+mod fixture;
 mod fleet;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 #[path = "../redis/server.rs"]
 mod server;
-#[allow(dead_code, reason = "the tests of the service use the rest")]
-#[path = "../serve/fixture.rs"]
-mod fixture;
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use retryrmq_harness::{Version, brokers};
 
 use crate::{
     cluster::Cluster,
+    fixture::{Replica, policy},
     fleet::Fleet,
     server::{Servers, available},
-    fixture::{Replica, policy},
 };
 
 /// How many messages.

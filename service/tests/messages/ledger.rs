@@ -11,7 +11,7 @@ use std::{
 use retryrmq::{Client, ErrorKind, UnreadableMessage, parking_queue, unreadable_queue};
 use retryrmq_harness::{Amqp, Vhost, eventually_with_progress, random_messages::token_of};
 
-use crate::{publishers::Protocol, fixture::DEADLINE};
+use crate::{fixture::DEADLINE, publishers::Protocol};
 
 /// What a handler makes of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,12 @@ impl Ledger {
     }
 
     /// Waits until each message is handled, or kept in a queue beside one of these.
-    pub(crate) async fn settle(&self, vhost: &Vhost, client: &Client, queues: &[&str]) -> StayedMessages {
+    pub(crate) async fn settle(
+        &self,
+        vhost: &Vhost,
+        client: &Client,
+        queues: &[&str],
+    ) -> StayedMessages {
         eventually_with_progress(DEADLINE, "each message is somewhere", || async {
             // Each look at a queue that is missing costs this connection the number of a channel.
             let amqp = vhost.connect().await;

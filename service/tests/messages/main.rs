@@ -6,22 +6,22 @@
 //! sets that one in so many is what the broker cannot give to everybody.
 #![allow(missing_docs)]
 
-mod ledger;
-mod publishers;
-#[allow(dead_code, reason = "the tests of the store use the rest")]
-#[path = "../redis/server.rs"]
-mod server;
 #[allow(dead_code, reason = "the tests of the service use the rest")]
 #[path = "../serve/fixture.rs"]
 mod fixture;
+mod ledger;
+mod publishers;
 mod routes;
+#[allow(dead_code, reason = "the tests of the store use the rest")]
+#[path = "../redis/server.rs"]
+mod server;
 
 use retryrmq::Strategy;
 use retryrmq_harness::{Broker, Class, Node, QueueType, Version, Vhost, on_brokers_where};
 
 use crate::{
-    server::{KINDS, Servers, available},
     fixture::{Replica, policy},
+    server::{KINDS, Servers, available},
 };
 
 /// What else is sent to consumers that have this library, and that it is one message in so many. They put aside what the broker cannot give

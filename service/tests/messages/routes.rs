@@ -4,10 +4,10 @@ use retryrmq::{Client, ClientOptions, Event, Failure, Message, Outcome, Strategy
 use retryrmq_harness::{Class, Mqtt, MqttMessage, QueueType, Vhost};
 
 use crate::{
-    ledger::{Ledger, HandlerScript, replay},
+    fixture::{INTAKE, NativeConsumer, declare},
+    ledger::{HandlerScript, Ledger, replay},
     publishers::{Mixture, Publishers, Target, bind_queue, declare_exchange},
     rare,
-    fixture::{INTAKE, NativeConsumer, declare},
 };
 
 const DELAYED: &str = "retryrmq.delayed";

@@ -7,7 +7,9 @@ use std::{
 
 use retryrmq::{Client, types::FieldTable};
 use retryrmq_harness::{Matrix, QueueType, brokers};
-use retryrmq_serve::store::{MessageDraft, DueMessage, StoredMessage, Sink, PublishRefused, Store, DueDispatcher, BrokerSink};
+use retryrmq_serve::store::{
+    BrokerSink, DueDispatcher, DueMessage, MessageDraft, PublishRefused, Sink, Store, StoredMessage,
+};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -170,7 +172,10 @@ async fn a_queue_that_is_full_does_not_stop_another() {
             running.await.unwrap();
             for (line, _) in store.count().await.unwrap() {
                 servers.cli(0, &["flushall"]);
-                assert_eq!(line, retryrmq_serve::store::Destination::Queue("full".to_owned()));
+                assert_eq!(
+                    line,
+                    retryrmq_serve::store::Destination::Queue("full".to_owned())
+                );
             }
         }
     })

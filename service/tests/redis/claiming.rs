@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use retryrmq_serve::store::{Exclusion, Destination, Store, ClaimRequest};
+use retryrmq_serve::store::{ClaimRequest, Destination, Exclusion, Store};
 
 use crate::{
     message_drafts::{all, kept, many},
@@ -147,7 +147,7 @@ async fn a_claim_keeps_to_its_bounds_and_goes_by_time() {
         let claim_request = |limit, bytes| ClaimRequest {
             limit,
             bytes,
-            holds: Vec::new(),
+            exclusions: Vec::new(),
         };
         let mut order = Vec::new();
         // One by number, one because the bytes are too few for any, two because they suffice for two.
@@ -170,7 +170,7 @@ fn page() -> retryrmq_serve::store::Page {
     retryrmq_serve::store::Page {
         from: None,
         limit: 100,
-        line: None,
+        destination: None,
     }
 }
 
@@ -187,14 +187,14 @@ async fn a_line_on_hold_is_not_in_the_way_of_others() {
         let claim_request = |pause| ClaimRequest {
             limit: 10,
             bytes: 1 << 20,
-            holds: vec![Exclusion {
-                line: gone.clone(),
+            exclusions: vec![Exclusion {
+                destination: gone.clone(),
                 pause,
             }],
         };
         let claim = store.claim(&claim_request(None)).await.unwrap();
         assert_eq!(claim.due.len(), 5);
-        assert!(claim.due.iter().all(|due| due.message.line() != gone));
+        assert!(claim.due.iter().all(|due| due.message.destination() != gone));
         assert!(
             claim.next.unwrap() > Duration::ZERO,
             "what was passed over does not count: {:?}",

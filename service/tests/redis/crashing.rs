@@ -29,7 +29,7 @@ pub(crate) async fn waiting(store: &RedisStore) -> HashSet<String> {
         let page = Page {
             from,
             limit: 1_000,
-            line: None,
+            destination: None,
         };
         let listing = store.list(&page).await.unwrap();
         ids.extend(

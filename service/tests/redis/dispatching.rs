@@ -7,7 +7,8 @@ use std::{
 };
 
 use retryrmq_serve::store::{
-    MessageDraft, DueMessage, DispatcherMetrics, StoredMessage, Sink, PublishRefused, Store, DueDispatcher,
+    DispatcherMetrics, DueDispatcher, DueMessage, MessageDraft, PublishRefused, Sink, Store,
+    StoredMessage,
     redis::{Configuration, RedisStore},
 };
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -211,10 +212,7 @@ async fn two_replicas_bring_everything_back_once() {
     on_kinds(&[], |servers| async move {
         let (one, other) = (Arc::new(servers.store()), Arc::new(servers.store()));
         let sink = Arc::new(Counter::default());
-        let replicas = [
-            Running::start(&one, &sink),
-            Running::start(&other, &sink),
-        ];
+        let replicas = [Running::start(&one, &sink), Running::start(&other, &sink)];
         for part in 0..8 {
             let batch: Vec<_> = (0..500)
                 .map(|number| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use retryrmq_serve::store::{CancelResult, Id, Destination, Page, Position, Store};
+use retryrmq_serve::store::{CancelResult, Destination, Id, Page, Position, Store};
 
 use crate::{
     message_drafts::{all, kept, many},
@@ -11,11 +11,11 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn page(from: Option<Position>, limit: usize, line: Option<&str>) -> Page {
+fn page(from: Option<Position>, limit: usize, destination: Option<&str>) -> Page {
     Page {
         from,
         limit,
-        line: line.map(|name| Destination::Queue(name.to_owned())),
+        destination: destination.map(|name| Destination::Queue(name.to_owned())),
     }
 }
 
@@ -120,7 +120,10 @@ async fn one_is_found_whole_and_cancelled() {
             [(Destination::Queue("orders".to_owned()), 2)]
         );
         let stranger = Id::parse(&format!("{}{}", "A".repeat(22), ".AAAAAAAA")).unwrap();
-        assert_eq!(store.cancel(&stranger).await.unwrap(), CancelResult::Unknown);
+        assert_eq!(
+            store.cancel(&stranger).await.unwrap(),
+            CancelResult::Unknown
+        );
     })
     .await;
 }
@@ -138,7 +141,10 @@ async fn what_is_being_published_is_not_cancelled() {
         );
         assert!(store.list(&page(None, 1, None)).await.unwrap().messages[0].claimed);
         store.release(&[due.lease], HOUR).await.unwrap();
-        assert_eq!(store.cancel(batch[0].id()).await.unwrap(), CancelResult::Done);
+        assert_eq!(
+            store.cancel(batch[0].id()).await.unwrap(),
+            CancelResult::Done
+        );
     })
     .await;
 }

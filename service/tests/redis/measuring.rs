@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use retryrmq_serve::store::{DueMessage, StoredMessage, Destination, Sink, PublishRefused, Store, DueDispatcher};
+use retryrmq_serve::store::{
+    Destination, DueDispatcher, DueMessage, PublishRefused, Sink, Store, StoredMessage,
+};
 use tokio::{
     sync::oneshot,
     time::{Instant, interval, sleep},

@@ -6,14 +6,14 @@ use retryrmq::{
     BasicProperties,
     types::{AMQPValue, FieldArray, FieldTable},
 };
-use retryrmq_serve::store::{MessageDraft, StoredMessage, ClaimRequest};
+use retryrmq_serve::store::{ClaimRequest, MessageDraft, StoredMessage};
 
 /// Everything that is due, as far as one claim goes.
 pub(crate) fn all() -> ClaimRequest {
     ClaimRequest {
         limit: 1_000,
         bytes: 100 << 20,
-        holds: Vec::new(),
+        exclusions: Vec::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use retryrmq::BasicProperties;
-use retryrmq_serve::store::{StoreResult, MessageDraft, StoredMessage, Destination, Store};
+use retryrmq_serve::store::{Destination, MessageDraft, Store, StoreResult, StoredMessage};
 
 use crate::{
     message_drafts::{all, draft, kept, laden, many},
@@ -94,7 +94,10 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
             redelivered: true,
             ..draft("orders", "tick", HOUR)
         };
-        let again = [StoredMessage::new(again.clone()).unwrap(), StoredMessage::new(again).unwrap()];
+        let again = [
+            StoredMessage::new(again.clone()).unwrap(),
+            StoredMessage::new(again).unwrap(),
+        ];
         assert_eq!(store.keep(&again).await.unwrap(), [StoreResult::New; 2]);
         // It comes again, because whoever took it died before he acknowledged it.
         let named = |redelivered| {
@@ -106,7 +109,10 @@ async fn the_same_delivery_is_kept_once_and_a_twin_beside_it() {
             [StoredMessage::new(draft).unwrap()]
         };
         assert_eq!(store.keep(&named(false)).await.unwrap(), [StoreResult::New]);
-        assert_eq!(store.keep(&named(true)).await.unwrap(), [StoreResult::Known]);
+        assert_eq!(
+            store.keep(&named(true)).await.unwrap(),
+            [StoreResult::Known]
+        );
         let line = Destination::Queue("orders".to_owned());
         assert_eq!(store.count().await.unwrap(), [(line, 5)]);
         // A redelivered one of which nothing is known was never kept.

@@ -79,7 +79,7 @@ async fn a_full_redis_takes_nothing_gives_out_everything_and_is_well_again() {
                 .list(&retryrmq_serve::store::Page {
                     from: None,
                     limit: 9,
-                    line: None
+                    destination: None
                 })
                 .await
                 .is_ok()
@@ -346,7 +346,7 @@ async fn a_user_needs_what_the_documentation_says_and_is_told_what_is_missing() 
         let page = retryrmq_serve::store::Page {
             from: None,
             limit: 9,
-            line: None,
+            destination: None,
         };
         assert_eq!(store.list(&page).await.unwrap().messages.len(), 3);
         store.find(batch[0].id()).await.unwrap().unwrap();

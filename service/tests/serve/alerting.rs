@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use retryrmq_harness::{Policy, QueueType, eventually, on_brokers};
 
 use crate::{
+    fixture::{DEAD, DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy},
     hook::Server,
-    fixture::{DEAD, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy},
 };
 
 fn told(server: &Server, more: &str) -> String {

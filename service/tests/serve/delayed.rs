@@ -24,8 +24,8 @@ use retryrmq_serve::store::{Page, Store, redis::RedisStore};
 use tokio::{process::Command, task::AbortHandle};
 
 use crate::{
-    server::{KINDS, Servers, available},
     fixture::{DEADLINE, Replica, id, policy, program, take, text},
+    server::{KINDS, Servers, available},
 };
 
 pub(crate) const POLICY: &str = "[delayed.orders]\nto = \"shop\"\n";
@@ -291,7 +291,7 @@ async fn what_is_published_with_a_delay_waits_in_redis_and_is_listed_and_cancell
         let page = Page {
             from: None,
             limit: 10,
-            line: None,
+            destination: None,
         };
         // What was published before may be on its way twice, after a replica that was killed.
         let listed = eventually(DEADLINE, "it alone is listed", || async {
@@ -380,7 +380,10 @@ async fn what_waits_in_the_broker_is_seen_and_its_exchange_may_be_missing_for_a_
         .await;
         eventually(DEADLINE, "it waits in the queue of an hour", || async {
             let waiting_queues = client.waiting(DELAYED).queues([]).await.unwrap();
-            let waiting: Vec<_> = waiting_queues.iter().filter(|queue| queue.messages > 0).collect();
+            let waiting: Vec<_> = waiting_queues
+                .iter()
+                .filter(|queue| queue.messages > 0)
+                .collect();
             match waiting[..] {
                 [queue] if queue.delay == Duration::from_millis(3_200_000) => Ok(()),
                 _ => Err(format!("{waiting_queues:?}")),

@@ -3,7 +3,7 @@
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use crate::fixture::{
-    INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take,
+    DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, program, take,
 };
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use retryrmq_harness::{
 use serde_json::json;
 
 use crate::fixture::{
-    INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text,
+    DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take, text,
 };
 
 const DELAYED: &str = "retryrmq.delayed";

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use retryrmq_harness::{Ledger, QueueType, eventually, on_brokers};
 
-use crate::fixture::{INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, Seen, declare, id, policy, take};
+use crate::fixture::{
+    DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, Seen, declare, id, policy, take,
+};
 
 const POLICY: &str = "[defaults]\nretry = \"list(100ms, 300ms)\"\n";
 

@@ -15,7 +15,8 @@ use serde_json::json;
 use crate::{
     delayed,
     fixture::{
-        DEAD, INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text,
+        DEAD, DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take,
+        text,
     },
 };
 

@@ -12,7 +12,7 @@ use retryrmq_harness::{
 };
 
 use crate::fixture::{
-    INTAKE, INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text,
+    DEADLINE, INTAKE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take, text,
 };
 
 const HANDOVER: &str = "retryrmq.handover";
@@ -38,7 +38,12 @@ fn outcome(message: &Message) -> Outcome {
     }
 }
 
-async fn consume(client: &Client, queue: &str, strategy: Strategy, ledger: &Ledger) -> RunningConsumer {
+async fn consume(
+    client: &Client,
+    queue: &str,
+    strategy: Strategy,
+    ledger: &Ledger,
+) -> RunningConsumer {
     let mut consumer = client.consumer(queue).dlx(true).strategy(strategy);
     if strategy != Strategy::Service {
         consumer = consumer.retry("list(100ms, 100ms)".parse().unwrap());

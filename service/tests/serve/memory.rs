@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Vhost, eventually, on_brokers};
 use tokio::{sync::mpsc, time::timeout};
 
 use super::page::depth;
-use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 const BOMBS: u32 = 100;
 

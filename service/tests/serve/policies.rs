@@ -5,7 +5,9 @@ use retryrmq_harness::{
 };
 use rustix::process::Signal;
 
-use crate::fixture::{INTAKE, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take, text};
+use crate::fixture::{
+    DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
+};
 
 const POLICY: &str = r##"
 [defaults]

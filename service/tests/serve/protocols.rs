@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::{
     delayed::{POLICY, shop},
+    fixture::{DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, take, text},
     server::{KINDS, Servers, available},
-    fixture::{INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, take, text},
 };
 
 const HEADER: &str = "x-retry-reply-to";

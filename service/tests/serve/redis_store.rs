@@ -17,8 +17,10 @@ use retryrmq_serve::store::{Store, redis::RedisStore};
 use rustix::process::Signal;
 
 use crate::{
+    fixture::{
+        DEADLINE, INTAKE, NativeConsumer, Replica, declare, id, policy, program, take, text,
+    },
     server::{KINDS, Servers, available, on_kinds},
-    fixture::{INTAKE, NativeConsumer, DEADLINE, Replica, declare, id, policy, program, take, text},
 };
 
 /// A policy, and the store of `servers` with leases that end soon.

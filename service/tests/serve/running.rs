@@ -13,7 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::fixture::{INTAKE_PARKED, NativeConsumer, DEADLINE, Replica, declare, id, policy, program};
+use crate::fixture::{
+    DEADLINE, INTAKE_PARKED, NativeConsumer, Replica, declare, id, policy, program,
+};
 
 fn example(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/serve")).join(name)

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc, time::timeout};
 
 use super::page::{Visitor, people};
-use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 /// Opens connections that send this, and nothing after it.
 async fn unfinished(replica: &Replica, count: usize, head: &str, body: usize) -> Vec<TcpStream> {

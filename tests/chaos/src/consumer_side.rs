@@ -9,14 +9,14 @@ use retryrmq_harness::{Amqp, QueueType, Vhost, eventually};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::ledger::SideLedger;
-use crate::faults::Fault;
-use crate::scenario::ScenarioSetup;
-use crate::operator::LeadershipRepair;
 use crate::environment::Environment;
+use crate::faults::Fault;
+use crate::ledger::SideLedger;
+use crate::operator::LeadershipRepair;
 use crate::plan::SidePlan;
 use crate::publisher;
-use crate::supervised_process::{SupervisedProcess, ProxiedNetwork};
+use crate::scenario::ScenarioSetup;
+use crate::supervised_process::{ProxiedNetwork, SupervisedProcess};
 use crate::worker::{self, WorkerOptions};
 
 /// How long anything may take to be there.
@@ -73,7 +73,8 @@ impl<'a> ConsumerSide<'a> {
             amqp.declare(&self.queue, self.plan.work).await;
             amqp.close().await;
         }
-        let networks = join_all((0..self.plan.replicas).map(|_| ProxiedNetwork::to(&self.urls))).await;
+        let networks =
+            join_all((0..self.plan.replicas).map(|_| ProxiedNetwork::to(&self.urls))).await;
         let processes = self.start_processes(networks);
         eventually(DEADLINE, "somebody consumes", || async {
             let amqp = connect(&self.urls[0]).await;
@@ -100,8 +101,9 @@ impl<'a> ConsumerSide<'a> {
             scratch: self.scratch.path().into(),
             loses_copies: self.setup.loses_copies,
         };
-        let process =
-            |(number, network)| SupervisedProcess::take(self.setup.program, number, network, &orders, &self.ledger);
+        let process = |(number, network)| {
+            SupervisedProcess::take(self.setup.program, number, network, &orders, &self.ledger)
+        };
         networks.into_iter().enumerate().map(process).collect()
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use retryrmq_harness::{Broker, Node, Vhost, eventually};
 
-use crate::ledger::SideLedger;
 use crate::faults::NodeFault;
+use crate::ledger::SideLedger;
 use crate::plan::EnvironmentKind;
 
 /// How long a node may take for anything on a busy machine.
@@ -26,7 +26,11 @@ impl Environment {
     /// # Panics
     /// When they do not start, or the broker cannot be controlled.
     pub async fn start(broker: &Broker, environment_kind: EnvironmentKind) -> Self {
-        let count = if environment_kind == EnvironmentKind::Cluster { 3 } else { 1 };
+        let count = if environment_kind == EnvironmentKind::Cluster {
+            3
+        } else {
+            1
+        };
         let nodes: Vec<Node> = join_all((0..count).map(|_| broker.own_node(&[]))).await;
         for node in &nodes[1..] {
             node.join(&nodes[0]).await;

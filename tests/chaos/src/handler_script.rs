@@ -86,8 +86,12 @@ impl HandlerScript {
         match self {
             Self::Fails(times) if attempt <= times => AttemptEnd::Fail,
             Self::FailsAlways => AttemptEnd::Fail,
-            Self::AsksForDelay if attempt == 1 => AttemptEnd::FailAndWait(Duration::from_millis(370)),
-            Self::Defers(times) if deferrals < times => AttemptEnd::Defer(Duration::from_millis(130)),
+            Self::AsksForDelay if attempt == 1 => {
+                AttemptEnd::FailAndWait(Duration::from_millis(370))
+            }
+            Self::Defers(times) if deferrals < times => {
+                AttemptEnd::Defer(Duration::from_millis(130))
+            }
             Self::Parks => AttemptEnd::Park,
             _ => AttemptEnd::Succeed,
         }
@@ -181,7 +185,8 @@ mod tests {
     fn what_can_succeed_does_so_with_an_attempt_to_spare() {
         let mut random = Rng::with_seed(2);
         for kind in (0..2_000).map(|_| HandlerScript::any(&mut random)) {
-            let succeeds = (1..ATTEMPTS).any(|attempt| kind.attempt_end(attempt, 9) == AttemptEnd::Succeed);
+            let succeeds =
+                (1..ATTEMPTS).any(|attempt| kind.attempt_end(attempt, 9) == AttemptEnd::Succeed);
             assert_eq!(succeeds, !kind.is_doomed(), "{kind}");
         }
     }

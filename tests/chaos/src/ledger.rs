@@ -296,7 +296,11 @@ mod tests {
 
     #[test]
     fn what_was_handled_or_parked_for_a_reason_is_well() {
-        let ledger = ledger(&[HandlerScript::Fine, HandlerScript::FailsAlways, HandlerScript::Poison]);
+        let ledger = ledger(&[
+            HandlerScript::Fine,
+            HandlerScript::FailsAlways,
+            HandlerScript::Poison,
+        ]);
         ledger.told(0, "begin", "1 1.0");
         ledger.told(0, "done", "1");
         ledger.told(0, "end", "1");
@@ -323,7 +327,11 @@ mod tests {
         for _ in 0..7 {
             ledger.told(0, "begin", "1 1.0");
         }
-        assert_eq!(problems(&ledger, false), "", "it was hit seven times itself");
+        assert_eq!(
+            problems(&ledger, false),
+            "",
+            "it was hit seven times itself"
+        );
     }
 
     #[test]

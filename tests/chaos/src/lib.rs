@@ -9,17 +9,17 @@
 //!                                  seed
 //! ```
 
-pub mod ledger;
-pub mod faults;
 mod broken_consumer;
-pub mod handler_script;
-pub mod scenario;
-pub mod operator;
+mod consumer_side;
 pub mod environment;
+pub mod faults;
+pub mod handler_script;
+pub mod ledger;
+pub mod operator;
 pub mod plan;
 pub mod publisher;
 pub mod run;
+pub mod scenario;
 pub mod supervised_process;
-mod consumer_side;
 pub mod table;
 pub mod worker;

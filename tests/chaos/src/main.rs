@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use retryrmq_chaos::scenario::{BOUND, ScenarioSetup};
 use retryrmq_chaos::run::{RunOptions, run};
+use retryrmq_chaos::scenario::{BOUND, ScenarioSetup};
 use retryrmq_harness::{QueueType, brokers};
 
 #[derive(Debug, Parser)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use retryrmq_harness::Vhost;
 use tokio::time::{Instant, sleep};
 
-use crate::ledger::SideLedger;
 use crate::environment::Environment;
+use crate::ledger::SideLedger;
 
 /// How long something has to be wrong before an operator believes it.
 const BELIEF: Duration = Duration::from_secs(60);
@@ -16,7 +16,12 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Deletes waiting queues that are not alive, for as long as it is let. A quorum queue that was made just before its node was killed can
 /// come back without a leader before 4.3: it is there, takes nothing and never answers. What was in it was never safe.
-pub async fn delete_dead_queues(environment: &Environment, vhost: &Vhost, queue: &str, ledger: &SideLedger) {
+pub async fn delete_dead_queues(
+    environment: &Environment,
+    vhost: &Vhost,
+    queue: &str,
+    ledger: &SideLedger,
+) {
     let waiting = format!("{queue}.retry.");
     let mut silent = BTreeMap::new();
     loop {
@@ -89,7 +94,10 @@ impl LeadershipRepair {
         for restart_task in vhost.queues().await {
             let name = restart_task.name();
             let keeps = restart_task.messages() > restart_task.ready();
-            if restart_task.kind() == "quorum" && keeps && (name == queue || name.starts_with(&waiting)) {
+            if restart_task.kind() == "quorum"
+                && keeps
+                && (name == queue || name.starts_with(&waiting))
+            {
                 ledger.note(format!("an operator has another node lead {name}"));
                 ledger.harmed(|fault_counts| fault_counts.mended += 1);
                 environment.move_leader(vhost, name).await;

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use retryrmq::{Policy, Strategy};
 use retryrmq_harness::{QueueType, Version};
 
-use crate::faults::{NetworkFault, Fault, NodeFault};
+use crate::faults::{Fault, NetworkFault, NodeFault};
 use crate::handler_script::HandlerScript;
 
 /// Where a life takes place.
@@ -304,7 +304,8 @@ mod tests {
             for work in QueueType::ALL {
                 let sides = [&one, &other].map(|scenario| scenario.side(work, Version::V4_3));
                 assert_eq!(sides[0], sides[1]);
-                let [planned_messages, others] = [0, 1].map(|at| sides[at].planned_messages().take(99));
+                let [planned_messages, others] =
+                    [0, 1].map(|at| sides[at].planned_messages().take(99));
                 assert!(planned_messages.eq(others));
                 let [faults, others] = [0, 1].map(|at| sides[at].faults().take(99));
                 assert!(faults.eq(others));
@@ -316,18 +317,28 @@ mod tests {
     fn a_hundred_seeds_name_every_sort_of_life() {
         let scenarios: Vec<_> = (0..100).map(Scenario::new).collect();
         for environment_kind in [EnvironmentKind::Single, EnvironmentKind::Cluster] {
-            assert!(scenarios.iter().any(|scenario| scenario.environment_kind == environment_kind));
+            assert!(
+                scenarios
+                    .iter()
+                    .any(|scenario| scenario.environment_kind == environment_kind)
+            );
         }
         for severity in [Severity::Gentle, Severity::Clients, Severity::Everything] {
-            assert!(scenarios.iter().any(|scenario| scenario.severity == severity), "{severity:?}");
+            assert!(
+                scenarios
+                    .iter()
+                    .any(|scenario| scenario.severity == severity),
+                "{severity:?}"
+            );
         }
         for strategy in [
             Strategy::RetryQueues,
             Strategy::DeadLetter,
             Strategy::Native,
         ] {
-            let has =
-                |scenario: &Scenario| scenario.side(QueueType::Quorum, Version::V4_3).strategy == strategy;
+            let has = |scenario: &Scenario| {
+                scenario.side(QueueType::Quorum, Version::V4_3).strategy == strategy
+            };
             assert!(scenarios.iter().any(has), "{strategy}");
         }
         let sides = scenarios
@@ -348,7 +359,11 @@ mod tests {
             for work in QueueType::ALL {
                 let side = scenario.side(work, Version::V4_3);
                 let careless = side.waiting == QueueType::Classic;
-                assert!(!careless || scenario.nodes.is_empty(), "seed {}", scenario.seed);
+                assert!(
+                    !careless || scenario.nodes.is_empty(),
+                    "seed {}",
+                    scenario.seed
+                );
             }
         }
     }

@@ -9,8 +9,8 @@ use retryrmq::{Client, ClientOptions, Publish};
 use retryrmq_harness::eventually;
 use tokio::time::sleep;
 
-use crate::ledger::SideLedger;
 use crate::handler_script::HandlerScript;
+use crate::ledger::SideLedger;
 use crate::plan::{Id, PlannedMessage};
 use crate::worker::NUMBER;
 
@@ -52,11 +52,20 @@ pub async fn publish(
     client.close().await;
 }
 
-async fn deliver(client: &Client, queue: &str, number: u32, planned_message: PlannedMessage, ledger: &SideLedger) {
+async fn deliver(
+    client: &Client,
+    queue: &str,
+    number: u32,
+    planned_message: PlannedMessage,
+    ledger: &SideLedger,
+) {
     ledger.publishing(number, planned_message.kind);
     let began = Instant::now();
     loop {
-        match client.publish(message(queue, number, &planned_message)).await {
+        match client
+            .publish(message(queue, number, &planned_message))
+            .await
+        {
             Ok(()) => return ledger.published(number),
             Err(error) if began.elapsed() < DEADLINE => ledger.doubtful(number, &error.to_string()),
             Err(error) => {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use retryrmq_harness::{Broker, QueueType, Version};
 
-use crate::ledger::Verdict;
-use crate::scenario::{self, ScenarioSetup};
 use crate::environment::Environment;
+use crate::ledger::Verdict;
 use crate::plan::{EnvironmentKind, Scenario};
+use crate::scenario::{self, ScenarioSetup};
 use crate::table::Totals;
 
 /// What to play.
@@ -45,7 +45,10 @@ impl fmt::Display for FailedScenario {
             work,
             ..
         } = self;
-        writeln!(f, "seed {seed}, RabbitMQ {version}, {environment_kind}, {work}:")?;
+        writeln!(
+            f,
+            "seed {seed}, RabbitMQ {version}, {environment_kind}, {work}:"
+        )?;
         for problem in &self.problems {
             writeln!(f, "  {problem}")?;
         }
@@ -70,7 +73,11 @@ pub struct Outcome {
 ///
 /// # Panics
 /// When no place can be had.
-pub async fn run(brokers: &[Broker], run_options: &RunOptions, setup: ScenarioSetup<'_>) -> Outcome {
+pub async fn run(
+    brokers: &[Broker],
+    run_options: &RunOptions,
+    setup: ScenarioSetup<'_>,
+) -> Outcome {
     let outcome = Mutex::new(Outcome::default());
     let lanes = brokers.iter().flat_map(|broker| {
         let lane = |environment_kind| lane(broker, environment_kind, run_options, setup, &outcome);
@@ -117,7 +124,11 @@ impl Outcome {
         verdict: Verdict,
         time: Duration,
     ) {
-        let Scenario { seed, environment_kind, .. } = *scenario;
+        let Scenario {
+            seed,
+            environment_kind,
+            ..
+        } = *scenario;
         println!(
             "seed {seed}, RabbitMQ {version}, {environment_kind}, {work}: {}, {} published again, {} retries, {} harms, {} s",
             verdict.report,
@@ -126,7 +137,8 @@ impl Outcome {
             verdict.fault_counts.total(),
             time.as_secs()
         );
-        self.sums.add(version, environment_kind, work, &verdict, time);
+        self.sums
+            .add(version, environment_kind, work, &verdict, time);
         if verdict.problems.is_empty() {
             return;
         }
@@ -153,7 +165,11 @@ fn write_down(version: Version, scenario: &Scenario, work: QueueType, trace: &[S
 }
 
 fn path(version: Version, scenario: &Scenario, work: QueueType) -> PathBuf {
-    let Scenario { seed, environment_kind, .. } = scenario;
+    let Scenario {
+        seed,
+        environment_kind,
+        ..
+    } = scenario;
     let name = format!("{seed}-{version}-{environment_kind}-{work}.log");
     std::env::temp_dir().join("retryrmq-chaos").join(name)
 }

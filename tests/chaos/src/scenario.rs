@@ -9,11 +9,11 @@ use futures_util::future::join_all;
 use retryrmq_harness::{QueueType, Vhost, words};
 use tokio::time::sleep;
 
+use crate::consumer_side::ConsumerSide;
+use crate::environment::Environment;
 use crate::ledger::Verdict;
 use crate::operator;
-use crate::environment::Environment;
 use crate::plan::{Scenario, Severity};
-use crate::consumer_side::ConsumerSide;
 
 /// How long the end of a life may take once nothing is done to anybody any more. A dead letter that could not be stored is tried again
 /// after three minutes.
@@ -42,7 +42,12 @@ pub struct ScenarioResult {
 }
 
 /// Plays a life with these types of work queue side by side.
-pub async fn play(environment: &Environment, scenario: &Scenario, types: &[QueueType], setup: ScenarioSetup<'_>) -> ScenarioResult {
+pub async fn play(
+    environment: &Environment,
+    scenario: &Scenario,
+    types: &[QueueType],
+    setup: ScenarioSetup<'_>,
+) -> ScenarioResult {
     let vhost = environment.node().vhost().await;
     let rest = AtomicBool::new(scenario.nodes.is_empty());
     let consumer_side = |work: &QueueType| {
@@ -82,10 +87,15 @@ async fn play_through(
             return;
         }
         sleep(SETTLING).await;
-        let ledger: Vec<_> = stages.iter().map(|consumer_side| &consumer_side.ledger).collect();
+        let ledger: Vec<_> = stages
+            .iter()
+            .map(|consumer_side| &consumer_side.ledger)
+            .collect();
         for (fault, consumer_side) in scenario.nodes.iter().zip(stages.iter().cycle()) {
             sleep(fault.after).await;
-            environment.fault(*fault, vhost, &consumer_side.queue, &ledger).await;
+            environment
+                .fault(*fault, vhost, &consumer_side.queue, &ledger)
+                .await;
         }
         rest.store(true, Ordering::Relaxed);
     };
@@ -96,9 +106,14 @@ async fn play_through(
         let ends = stages.iter().zip(processes);
         join_all(ends.map(|(consumer_side, processes)| consumer_side.end(processes))).await;
     };
-    let operators = stages
-        .iter()
-        .map(|consumer_side| operator::delete_dead_queues(environment, vhost, &consumer_side.queue, &consumer_side.ledger));
+    let operators = stages.iter().map(|consumer_side| {
+        operator::delete_dead_queues(
+            environment,
+            vhost,
+            &consumer_side.queue,
+            &consumer_side.ledger,
+        )
+    });
     tokio::select! {
         () = scenarios => {}
         _ = join_all(operators) => {}

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::ledger::SideLedger;
 use crate::faults::NetworkFault;
+use crate::ledger::SideLedger;
 use crate::worker::{ORDERS, WorkerOptions};
 
 /// How long a consumer that is told to end may take: its drain has thirty seconds, and its machine may be busy.
@@ -73,7 +73,13 @@ impl ProxiedNetwork {
 
 impl SupervisedProcess {
     /// Takes a seat: starts a consumer with these orders, but for its URL.
-    pub fn take(program: &str, number: usize, proxy: ProxiedNetwork, orders: &WorkerOptions, ledger: &SideLedger) -> Self {
+    pub fn take(
+        program: &str,
+        number: usize,
+        proxy: ProxiedNetwork,
+        orders: &WorkerOptions,
+        ledger: &SideLedger,
+    ) -> Self {
         let orders = WorkerOptions {
             url: proxy.url(),
             ..orders.clone()
@@ -148,12 +154,14 @@ impl RestartTask {
                 }
                 Some(ProcessCommand::Kill) => {
                     worker.kill().await;
-                    self.ledger.harmed(|fault_counts| fault_counts.consumers_killed += 1);
+                    self.ledger
+                        .harmed(|fault_counts| fault_counts.consumers_killed += 1);
                     self.gone("is killed");
                 }
                 Some(ProcessCommand::Stop) => {
                     self.stop(worker).await;
-                    self.ledger.harmed(|fault_counts| fault_counts.consumers_stopped += 1);
+                    self.ledger
+                        .harmed(|fault_counts| fault_counts.consumers_stopped += 1);
                 }
                 Some(ProcessCommand::End) => return self.stop(worker).await,
             }

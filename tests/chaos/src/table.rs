@@ -6,8 +6,8 @@ use std::time::Duration;
 use comfy_table::{CellAlignment, Table, presets};
 use retryrmq_harness::{QueueType, Version};
 
-use crate::ledger::Verdict;
 use crate::faults::FaultCounts;
+use crate::ledger::Verdict;
 use crate::plan::EnvironmentKind;
 
 /// The sums of the lives of one version, ground and type.
@@ -133,7 +133,13 @@ mod tests {
         };
         let second = Duration::from_secs(1);
         for work in [QueueType::Quorum, QueueType::Quorum, QueueType::Classic] {
-            sums.add(Version::V4_3, EnvironmentKind::Cluster, work, &verdict, second);
+            sums.add(
+                Version::V4_3,
+                EnvironmentKind::Cluster,
+                work,
+                &verdict,
+                second,
+            );
         }
         let table = sums.table().to_string();
         let quorum = table.lines().find(|line| line.contains("quorum")).unwrap();

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use retryrmq_chaos::scenario::{BOUND, ScenarioSetup, play};
 use retryrmq_chaos::environment::Environment;
 use retryrmq_chaos::plan::{EnvironmentKind, Scenario, Severity};
 use retryrmq_chaos::run::{RunOptions, run};
+use retryrmq_chaos::scenario::{BOUND, ScenarioSetup, play};
 use retryrmq_harness::{QueueType, Version, brokers};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_retryrmq-chaos");
@@ -37,7 +37,9 @@ async fn nothing_is_lost_whatever_a_seed_names() {
         first(|scenario| scenario.severity == Severity::Clients && has_batches(scenario)),
     ]);
     let holder = |scenario: &Scenario| killed_once(scenario) && scenario.nodes[0].holder;
-    let clusters = run_options(vec![first(|scenario| !single(scenario) && holder(scenario))]);
+    let clusters = run_options(vec![first(|scenario| {
+        !single(scenario) && holder(scenario)
+    })]);
     let (single, cluster) = tokio::join!(run(&all, &nodes, setup), run(&newest, &clusters, setup));
     for outcome in [single, cluster] {
         println!("{}", outcome.sums.table());

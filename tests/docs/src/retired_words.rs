@@ -171,7 +171,8 @@ fn parts(identifier: &str) -> Vec<String> {
         for (at, letter) in letters.iter().enumerate() {
             let follows_lower = at > 0 && !letters[at - 1].is_ascii_uppercase();
             let precedes_lower = letters.get(at + 1).is_some_and(char::is_ascii_lowercase);
-            if letter.is_ascii_uppercase() && (follows_lower || precedes_lower) && !part.is_empty() {
+            if letter.is_ascii_uppercase() && (follows_lower || precedes_lower) && !part.is_empty()
+            {
                 parts.push(std::mem::take(&mut part));
             }
             part.push(letter.to_ascii_lowercase());
@@ -267,8 +268,7 @@ fn in_prose<'r, 'a>(text: &str, retired: &'r [Retired<'a>]) -> Vec<(usize, &'r R
 mod tests {
     use super::*;
 
-    const LIST: &str =
-        "# a comment\nclerk\thandler\tboth\nrung\tdelay step\tidentifiers\nspeaker\tleader\tprose\n";
+    const LIST: &str = "# a comment\nclerk\thandler\tboth\nrung\tdelay step\tidentifiers\nspeaker\tleader\tprose\n";
 
     fn found(found: Vec<(usize, &Retired<'_>)>) -> Vec<(usize, String)> {
         found
@@ -311,11 +311,20 @@ mod tests {
     #[test]
     fn comments_and_texts_hold_no_identifiers() {
         for (text, language) in [
-            ("// clerk\n/* clerk\nrung */ f(\"clerk \\\" rung\")", Language::Rust),
+            (
+                "// clerk\n/* clerk\nrung */ f(\"clerk \\\" rung\")",
+                Language::Rust,
+            ),
             ("f(r\"clerk\", r#\"a \" clerk\"#, '\"')", Language::Rust),
-            ("# clerk\nf('clerk', \"rung\")\n'''clerk\nrung'''", Language::Python),
+            (
+                "# clerk\nf('clerk', \"rung\")\n'''clerk\nrung'''",
+                Language::Python,
+            ),
             ("\"\"\"clerk\n'rung' \"\"\"", Language::Python),
-            ("f('clerk', \"rung\", `clerk\nrung`) // clerk", Language::Braces),
+            (
+                "f('clerk', \"rung\", `clerk\nrung`) // clerk",
+                Language::Braces,
+            ),
         ] {
             assert_eq!(code(text, language), [], "{text}");
         }
@@ -336,7 +345,8 @@ mod tests {
     #[test]
     fn prose_is_read_without_its_code() {
         let retired = retired(LIST).unwrap();
-        let page = "# The Clerk\n\nOne *speaker*, `clerk`, a rung, speakers.\n\n```sh\nclerk\n```\n";
+        let page =
+            "# The Clerk\n\nOne *speaker*, `clerk`, a rung, speakers.\n\n```sh\nclerk\n```\n";
         assert_eq!(
             found(in_prose(page, &retired)),
             [(1, "clerk".to_owned()), (3, "speaker".to_owned())]

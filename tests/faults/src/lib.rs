@@ -4,11 +4,11 @@
 //! `RETRYRMQ_FAULT_SECONDS` lets the tests that do harm at random go on for that long; `RETRYRMQ_FAULT_SEED` repeats
 //! a run's random choices; `RUST_LOG` shows what the library says meanwhile.
 
+pub mod disruption;
 pub mod ledger;
 pub mod load;
 pub mod publisher;
 pub mod recorder;
-pub mod disruption;
 pub mod worker;
 
 use std::time::Duration;

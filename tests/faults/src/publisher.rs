@@ -28,8 +28,8 @@ impl Publisher {
         let task = tokio::spawn(async move {
             let mut next = 0;
             while !stopped.load(Ordering::Relaxed) {
-                let batch =
-                    (next..next + BATCH).map(|number| publish(&client, &queue, number, &load_ledger));
+                let batch = (next..next + BATCH)
+                    .map(|number| publish(&client, &queue, number, &load_ledger));
                 futures_util::future::join_all(batch).await;
                 next += BATCH;
                 tokio::time::sleep(PACE).await;

@@ -162,7 +162,12 @@ impl Worker {
     ///
     /// # Panics
     /// When it does not start.
-    pub fn start(program: &str, orders: &WorkerOptions, worker_output: &WorkerOutput, load_ledger: &LoadLedger) -> Self {
+    pub fn start(
+        program: &str,
+        orders: &WorkerOptions,
+        worker_output: &WorkerOutput,
+        load_ledger: &LoadLedger,
+    ) -> Self {
         let mut command = Command::new(program);
         command
             .args(orders.arguments())
@@ -173,7 +178,9 @@ impl Worker {
             if kind == "done" {
                 load_ledger.handled(what);
             }
-            worker_output.lines().push((kind.to_owned(), what.to_owned()));
+            worker_output
+                .lines()
+                .push((kind.to_owned(), what.to_owned()));
         })
     }
 

@@ -44,7 +44,9 @@ async fn main() -> retryrmq::Result<()> {
             let poison = poison.clone();
             async move {
                 match handles {
-                    HandlerScript::ByRule => handle(&message, milliseconds, poison.as_deref()).await,
+                    HandlerScript::ByRule => {
+                        handle(&message, milliseconds, poison.as_deref()).await
+                    }
                     HandlerScript::Parks => Err(park("it is told to").into()),
                     HandlerScript::Delays => Err("it is told to".into()),
                 }

@@ -38,13 +38,18 @@ impl HandlerScript {
     }
 
     fn of(id: &str) -> HandlerScript {
-        let of = HandlerScript::ALL.into_iter().find(|handler_script| id.ends_with(handler_script.name()));
+        let of = HandlerScript::ALL
+            .into_iter()
+            .find(|handler_script| id.ends_with(handler_script.name()));
         of.expect("the id ends with a fate")
     }
 
     /// Whether it ends in the parking queue.
     pub(crate) fn is_parked(id: &str) -> bool {
-        matches!(HandlerScript::of(id), HandlerScript::FailsAlways | HandlerScript::IsFatal)
+        matches!(
+            HandlerScript::of(id),
+            HandlerScript::FailsAlways | HandlerScript::IsFatal
+        )
     }
 
     /// What the handler answers, with an error of so many bytes at least. A message that was replayed succeeds.

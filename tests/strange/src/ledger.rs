@@ -1,7 +1,7 @@
 //! The ledger: which messages were published, and what has become of each.
 
-use crate::observations::Observations;
 use crate::handler_script::HandlerScript;
+use crate::observations::Observations;
 use std::collections::BTreeSet;
 
 /// What was published, batch by batch.
@@ -43,7 +43,11 @@ impl Ledger {
     }
 
     /// What is left of the messages at the end, when all queues were looked into.
-    pub(crate) fn missing(&self, observations: &Observations, found: &BTreeSet<String>) -> BTreeSet<String> {
+    pub(crate) fn missing(
+        &self,
+        observations: &Observations,
+        found: &BTreeSet<String>,
+    ) -> BTreeSet<String> {
         let handled = observations.handled();
         let there = |id: &&String| {
             handled.contains_key(*id) || self.held.contains(*id) || found.contains(*id)

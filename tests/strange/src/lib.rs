@@ -8,19 +8,19 @@
 //!
 //! `README.md` says how to add a setting.
 
-mod ledger;
 mod check;
-mod observations;
+mod environment;
 mod handler_script;
 mod inspection;
-mod environment;
+mod ledger;
+mod observations;
 mod refused;
 mod scenarios;
 mod setting;
 
 pub use check::check;
 pub use retryrmq_harness::{QueueType, Version};
-pub use setting::{MatrixCell, Loss, Setting};
+pub use setting::{Loss, MatrixCell, Setting};
 
 use std::time::Duration;
 

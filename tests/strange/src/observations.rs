@@ -28,7 +28,11 @@ impl Observations {
         move |message| {
             let answer = HandlerScript::answer(&message, error);
             if let (Ok(()), Some(id)) = (&answer, message.message_id()) {
-                *observations.pages().handled.entry(id.to_owned()).or_default() += 1;
+                *observations
+                    .pages()
+                    .handled
+                    .entry(id.to_owned())
+                    .or_default() += 1;
             }
             ready(answer)
         }

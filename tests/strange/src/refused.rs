@@ -1,8 +1,8 @@
 //! A setting with which a consumer does not start: every message is where it was.
 
-use crate::observations::Observations;
-use crate::handler_script::HandlerScript;
 use crate::environment::Environment;
+use crate::handler_script::HandlerScript;
+use crate::observations::Observations;
 use crate::{DEADLINE, QUEUE, Setting, inspection, scenarios};
 use retryrmq_harness::{eventually, lapin::BasicProperties};
 

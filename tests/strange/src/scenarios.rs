@@ -1,12 +1,12 @@
 //! What could lose messages, one after the other in the same virtual host: attempts that fail, a consumer that is closed and cut off, a
 //! work queue that is missing when messages come back to it, and a replay of everything that is parked.
 
+use crate::environment::Environment;
+use crate::handler_script::HandlerScript;
 use crate::ledger::Ledger;
 use crate::observations::Observations;
-use crate::handler_script::HandlerScript;
-use crate::environment::Environment;
 use crate::setting::Expectation;
-use crate::{Loss, PARKED, DEADLINE, POLICY, QUEUE, Setting, WAITING, inspection};
+use crate::{DEADLINE, Loss, PARKED, POLICY, QUEUE, Setting, WAITING, inspection};
 use retryrmq::{Client, Consumer, ErrorKind, Policy, Publish, Result, RunningConsumer};
 use retryrmq_harness::eventually;
 use std::collections::BTreeSet;
@@ -41,7 +41,9 @@ pub(crate) fn consumer(client: &Client, observations: &Observations) -> Consumer
 /// The ids of a batch.
 fn batch_of(batch: &str) -> impl Iterator<Item = String> + use<'_> {
     let numbers = 0..EACH;
-    numbers.flat_map(move |number| HandlerScript::ALL.map(|handler_script| handler_script.id(batch, number)))
+    numbers.flat_map(move |number| {
+        HandlerScript::ALL.map(|handler_script| handler_script.id(batch, number))
+    })
 }
 
 /// Its body is its id, and spaces up to so many bytes.
@@ -76,8 +78,10 @@ impl<'a> SettingRun<'a> {
     }
 
     async fn start(&mut self) {
-        let start =
-            || consumer(&self.client, &self.observations).start(self.observations.handler(self.setting.sizes.1));
+        let start = || {
+            consumer(&self.client, &self.observations)
+                .start(self.observations.handler(self.setting.sizes.1))
+        };
         let running = Self::insist(self.setting, "the consumer starts", start).await;
         self.running = Some(running);
     }
@@ -322,7 +326,11 @@ impl<'a> SettingRun<'a> {
         let mut doubled = self.observations.handled();
         doubled.retain(|id, times| *times > 1 || found.contains(id));
         doubled.retain(|id, _| id.starts_with("first") || id.starts_with(HOMELESS));
-        assert!(doubled.is_empty(), "{}: doubled: {doubled:?}", self.environment);
+        assert!(
+            doubled.is_empty(),
+            "{}: doubled: {doubled:?}",
+            self.environment
+        );
     }
 
     /// Takes what is left in all queues.

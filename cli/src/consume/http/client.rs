@@ -42,9 +42,9 @@ pub(super) fn make(client_config: &HttpClientConfig<'_>) -> Result<Client, CliEr
     if client_config.http2_at_once {
         builder = builder.http2_prior_knowledge();
     }
-    builder
-        .build()
-        .map_err(|why| CliError::failed(format!("cannot make an HTTP client: {}", why.without_url())))
+    builder.build().map_err(|why| {
+        CliError::failed(format!("cannot make an HTTP client: {}", why.without_url()))
+    })
 }
 
 fn tls(client_config: &HttpClientConfig<'_>) -> Result<ClientConfig, CliError> {

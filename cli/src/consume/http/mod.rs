@@ -5,13 +5,13 @@
 //!              pure                   the only I/O   pure
 //! ```
 
-mod response;
 mod batch_answer;
 mod client;
 mod failure;
 mod options;
 mod redirect;
 mod request;
+mod response;
 mod retry_after;
 mod secret;
 mod signature;
@@ -40,7 +40,7 @@ use self::{
 };
 use super::{
     batch::BatchInput,
-    run::{RunEnd, Urgency, RunVerdict},
+    run::{RunEnd, RunVerdict, Urgency},
 };
 
 /// How long an answer's body may take. The status decides; the body only explains, or frees the connection.
@@ -77,7 +77,11 @@ impl Endpoint {
     }
 
     /// One request. It is aborted when the time to drain is over.
-    pub(super) async fn run(&self, given: &BatchInput, mut urgency: watch::Receiver<Urgency>) -> RunEnd {
+    pub(super) async fn run(
+        &self,
+        given: &BatchInput,
+        mut urgency: watch::Receiver<Urgency>,
+    ) -> RunEnd {
         if *urgency.borrow() >= Urgency::Drain {
             return RunEnd::Unstarted(None);
         }

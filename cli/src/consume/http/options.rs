@@ -14,7 +14,7 @@ use super::{
     Endpoint,
     client::{self, HttpClientConfig},
     redirect, request,
-    secret::{self, SecretOption, RedactedTexts, SecretFile},
+    secret::{self, RedactedTexts, SecretFile, SecretOption},
     signature::{self, SigningKeys},
 };
 use crate::{error::CliError, redact};
@@ -229,7 +229,10 @@ fn status(text: &str) -> Result<StatusCode, CliError> {
 }
 
 /// The URL without its login, and the login as a header.
-fn read_url(text: &str, hidden: &mut RedactedTexts) -> Result<(Url, Option<HeaderValue>), CliError> {
+fn read_url(
+    text: &str,
+    hidden: &mut RedactedTexts,
+) -> Result<(Url, Option<HeaderValue>), CliError> {
     let bad = |why: String| {
         CliError::usage(format!(
             "--http: {why}; write it like http://127.0.0.1:8080/orders"
@@ -295,7 +298,10 @@ mod tests {
             "http://h:99999/",
             "mailto:a@b",
         ] {
-            assert!(read_url(text, &mut RedactedTexts::default()).is_err(), "{text}");
+            assert!(
+                read_url(text, &mut RedactedTexts::default()).is_err(),
+                "{text}"
+            );
         }
     }
 

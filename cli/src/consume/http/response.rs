@@ -48,10 +48,12 @@ pub(super) fn verdict(
     let (requested, remark) = match answer.headers.get(OUTCOME) {
         None if answer.status.is_success() => return RunVerdict::new(Outcome::Ack, None),
         None => of_the_status(answer, limits.now),
-        Some(words) => match RequestedOutcome::expect(String::from_utf8_lossy(words.as_bytes()).trim()) {
-            Ok(requested) => (Some(requested), None),
-            Err(why) => (None, Some(format!("in the header Retryrmq-Outcome: {why}"))),
-        },
+        Some(words) => {
+            match RequestedOutcome::expect(String::from_utf8_lossy(words.as_bytes()).trim()) {
+                Ok(requested) => (Some(requested), None),
+                Err(why) => (None, Some(format!("in the header Retryrmq-Outcome: {why}"))),
+            }
+        }
     };
     let (requested, cut) = requested_outcome::bounded(requested, limits.longest);
     let is_hopeless = requested.is_none() && limits.park.contains(&answer.status);
@@ -65,7 +67,10 @@ pub(super) fn verdict(
 }
 
 /// Only these two say "not now", so only they say when.
-fn of_the_status(answer: &HttpResponse<'_>, now: SystemTime) -> (Option<RequestedOutcome>, Option<String>) {
+fn of_the_status(
+    answer: &HttpResponse<'_>,
+    now: SystemTime,
+) -> (Option<RequestedOutcome>, Option<String>) {
     let says_when = [
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::SERVICE_UNAVAILABLE,
@@ -80,7 +85,11 @@ fn of_the_status(answer: &HttpResponse<'_>, now: SystemTime) -> (Option<Requeste
     }
 }
 
-fn failure(answer: &HttpResponse<'_>, said: Option<String>, hide: impl Fn(&str) -> String) -> Failure {
+fn failure(
+    answer: &HttpResponse<'_>,
+    said: Option<String>,
+    hide: impl Fn(&str) -> String,
+) -> Failure {
     let status = answer.status;
     let title = format!("HTTP {}", status.as_u16());
     let body = hide(&String::from_utf8_lossy(answer.body));

@@ -100,7 +100,13 @@ pub(super) fn id(message_id: Option<&str>) -> String {
 }
 
 /// Adds the three headers.
-pub(super) fn sign(headers: &mut HeaderMap, keys: &SigningKeys, id: &str, now: SystemTime, body: &[u8]) {
+pub(super) fn sign(
+    headers: &mut HeaderMap,
+    keys: &SigningKeys,
+    id: &str,
+    now: SystemTime,
+    body: &[u8],
+) {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let signatures: Vec<String> = keys
         .keys

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     BasicProperties, Strategy,
     retry::{
-        Action, Failure, Handover, Origin, Outcome, ParkReason, CopyHeaders, decide, hand_over, headers,
+        Action, CopyHeaders, Failure, Handover, Origin, Outcome, ParkReason, decide, hand_over,
+        headers,
     },
     telemetry::Event,
     topology::{self, Detour, HANDOVER_QUEUE, Route, Wait, parking_queue},
@@ -288,7 +289,9 @@ impl AttemptContext<'_> {
         let queue = &self.options.queue;
         let route = self.options.strategy.scheme().route(queue, wait);
         let route = match (route, wait) {
-            (Route::Requeue, Wait::Policy(delay)) if self.copies => Route::delay_steps(queue, delay),
+            (Route::Requeue, Wait::Policy(delay)) if self.copies => {
+                Route::delay_steps(queue, delay)
+            }
             (route, _) => route,
         };
         match route {

@@ -6,12 +6,14 @@ use tracing::warn;
 
 use super::{
     super::{Delivery, Message, Received, Token, timers::TimerTask},
-    IncomingDelivery, Commands, Engine, Now, Return,
+    Commands, Engine, IncomingDelivery, Now, Return,
     delivery_state::{DeliveryState, HoldReason, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
-    retry::{Admission, Failure, ParkReason, DeliveryPast, RetryState, admit, headers, with_reply_to},
+    retry::{
+        Admission, DeliveryPast, Failure, ParkReason, RetryState, admit, headers, with_reply_to,
+    },
     telemetry::Event,
     topology::Detour,
 };
@@ -226,7 +228,10 @@ impl Engine {
         if !received.redelivered || !self.early.expects() {
             return false;
         }
-        let (mark, retries) = (self.memory.redelivery_hash(received), received.state.retries);
+        let (mark, retries) = (
+            self.memory.redelivery_hash(received),
+            received.state.retries,
+        );
         let Some(left) = self.early.left(mark, retries, now.at) else {
             return false;
         };
@@ -301,7 +306,10 @@ impl Engine {
             return;
         }
         for token in std::mem::take(&mut self.spares) {
-            let held = self.entries.get_mut(token).is_some_and(DeliveryState::is_spare);
+            let held = self
+                .entries
+                .get_mut(token)
+                .is_some_and(DeliveryState::is_spare);
             if held && self.suspect.is_some() {
                 self.spares.push(token);
             } else if held {

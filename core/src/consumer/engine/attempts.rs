@@ -7,7 +7,7 @@ use tracing::warn;
 use super::{
     super::{Token, timers::TimerTask},
     Command, Commands, Engine, Now, Return,
-    delivery_state::{NextAction, HoldReason, Phase},
+    delivery_state::{HoldReason, NextAction, Phase},
     mutants::{self, Mutant},
 };
 use crate::{
@@ -195,7 +195,8 @@ impl Engine {
             .into_iter()
             .filter_map(|token| {
                 let entry = self.entries.get_mut(token)?;
-                matches!(entry.phase, Phase::Held(HoldReason::Returning)).then_some((entry.tag, token))
+                matches!(entry.phase, Phase::Held(HoldReason::Returning))
+                    .then_some((entry.tag, token))
             })
             .collect();
         returning.sort_unstable();

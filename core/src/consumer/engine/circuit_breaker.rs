@@ -112,7 +112,11 @@ impl Engine {
     }
 
     pub(super) fn end_pause(&mut self, now: Now) {
-        if self.circuit_breaker.until().is_some_and(|until| now.at >= until) {
+        if self
+            .circuit_breaker
+            .until()
+            .is_some_and(|until| now.at >= until)
+        {
             (self.circuit_breaker.stage, self.cautious) = (BreakerState::Probing, true);
             self.circuit_breaker.probes.clear();
         }

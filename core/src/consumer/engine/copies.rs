@@ -7,7 +7,7 @@ use tracing::warn;
 use super::{
     super::{Token, timers::TimerTask},
     Command, Commands, Engine, EngineTime, Now, Return,
-    delivery_state::{PendingCopy, HoldReason, Phase, Purpose},
+    delivery_state::{HoldReason, PendingCopy, Phase, Purpose},
     mutants::{self, Mutant},
 };
 use crate::{Error, ErrorKind, Result, retry::must_be_copied_now, telemetry::Event};
@@ -173,7 +173,8 @@ impl Engine {
     pub(super) fn withdraw_what_is_held_up(&self, now: Now, out: &mut Commands) {
         for (token, entry) in self.entries.iter() {
             let is_held_up = |pending_copy: &PendingCopy| {
-                pending_copy.under_way && now.at > pending_copy.published + self.consumer_timeout.longest()
+                pending_copy.under_way
+                    && now.at > pending_copy.published + self.consumer_timeout.longest()
             };
             if matches!(&entry.phase, Phase::Copying(pending_copy) if is_held_up(pending_copy))
                 && !mutants::has(Mutant::KeepsWhatIsHeldUp)
@@ -248,7 +249,8 @@ impl Engine {
                     }
                 }
                 TimerTask::Resubmit | TimerTask::Defer => {
-                    if let Phase::Copying(pending_copy) | Phase::Held(HoldReason::Deferred(pending_copy)) =
+                    if let Phase::Copying(pending_copy)
+                    | Phase::Held(HoldReason::Deferred(pending_copy)) =
                         std::mem::replace(&mut entry.phase, Phase::Out)
                     {
                         self.publish(token, pending_copy, now, out);

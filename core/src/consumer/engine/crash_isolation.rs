@@ -53,9 +53,9 @@ enum SuspectStage {
 impl Suspect {
     pub(super) fn deadline(&self) -> Option<EngineTime> {
         match self.stage {
-            SuspectStage::Waits { until } | SuspectStage::Syncs { until, .. } | SuspectStage::RunsAlone { until } => {
-                Some(until)
-            }
+            SuspectStage::Waits { until }
+            | SuspectStage::Syncs { until, .. }
+            | SuspectStage::RunsAlone { until } => Some(until),
         }
     }
 }
@@ -91,7 +91,9 @@ impl Engine {
 
     /// Whether a message that may run must wait. Beside a suspect run only messages that a wide consumer had brought before.
     pub(super) fn must_wait_for_the_suspect(&self) -> bool {
-        self.suspect.is_some() && self.prefetch_control.is_narrow() && !mutants::has(Mutant::HasCompany)
+        self.suspect.is_some()
+            && self.prefetch_control.is_narrow()
+            && !mutants::has(Mutant::HasCompany)
     }
 
     /// A message that runs before the suspect does.
@@ -140,8 +142,9 @@ impl Engine {
         }
         match suspect.stage {
             SuspectStage::Waits { until } => {
-                let quiet =
-                    suspect.awaited == 0 && self.prefetch_control.is_narrow() && !self.prefetch_control.is_changing();
+                let quiet = suspect.awaited == 0
+                    && self.prefetch_control.is_narrow()
+                    && !self.prefetch_control.is_changing();
                 if !quiet && now.at < until {
                     return;
                 }
@@ -162,7 +165,9 @@ impl Engine {
                     };
                 }
             }
-            SuspectStage::Syncs { until, .. } if now.at >= until => self.run_suspect(token, now, out),
+            SuspectStage::Syncs { until, .. } if now.at >= until => {
+                self.run_suspect(token, now, out)
+            }
             SuspectStage::Syncs { .. } => {}
             SuspectStage::RunsAlone { until } if now.at >= until => {
                 info!(queue = %self.name, "a message that may take consumers down takes its time; others run beside it");
@@ -180,7 +185,11 @@ impl Engine {
 
     /// Lets the suspect run, if the broker has read what was settled before.
     pub(super) fn suspect_synced(&mut self, now: Now, out: &mut Commands) {
-        let Some(suspect) = self.suspect.as_mut().filter(|_| !self.circuit_breaker.is_pausing()) else {
+        let Some(suspect) = self
+            .suspect
+            .as_mut()
+            .filter(|_| !self.circuit_breaker.is_pausing())
+        else {
             return;
         };
         match suspect.stage {
@@ -221,7 +230,10 @@ impl Engine {
     /// A cautious consumer takes one message at a time. If that takes long, it is no longer allowed to hold up all others.
     pub(super) fn end_caution(&mut self, now: Now) {
         self.cautious_until = None;
-        if !self.cautious || self.one_by_one > 0 || self.suspect.is_some() || self.options.configured_prefetch() == 1
+        if !self.cautious
+            || self.one_by_one > 0
+            || self.suspect.is_some()
+            || self.options.configured_prefetch() == 1
         {
             return;
         }
@@ -248,7 +260,10 @@ impl Engine {
     /// The suspect, while nothing else may be handed out.
     #[cfg(test)]
     pub(super) fn runs_alone(&self) -> Option<Token> {
-        let suspect = self.suspect.as_ref().filter(|_| self.prefetch_control.is_narrow())?;
+        let suspect = self
+            .suspect
+            .as_ref()
+            .filter(|_| self.prefetch_control.is_narrow())?;
         let runs = matches!(suspect.stage, SuspectStage::RunsAlone { .. });
         runs.then_some(suspect.token)
     }

@@ -57,7 +57,9 @@ impl Engine {
             .entries
             .iter()
             .filter(|(_, entry)| match &entry.phase {
-                Phase::Held(held) => !matches!(held, HoldReason::Returning | HoldReason::Rejecting(_)),
+                Phase::Held(held) => {
+                    !matches!(held, HoldReason::Returning | HoldReason::Rejecting(_))
+                }
                 Phase::Copying(pending_copy) => pending_copy.waits_for_another_try(),
                 Phase::Out => false,
             })
@@ -136,11 +138,13 @@ impl Engine {
         };
         match drain.wait {
             DrainWait::Handlers => {
-                self.entries.len() == 0 && (self.channel.is_none() || self.prefetch_control.is_closed())
+                self.entries.len() == 0
+                    && (self.channel.is_none() || self.prefetch_control.is_closed())
             }
             DrainWait::Copies { .. } => {
-                let on_its_way =
-                    |entry: &DeliveryState| matches!(entry.phase, Phase::Copying(_) | Phase::Held(_));
+                let on_its_way = |entry: &DeliveryState| {
+                    matches!(entry.phase, Phase::Copying(_) | Phase::Held(_))
+                };
                 now.at >= drain.until || !self.entries.iter().any(|(_, entry)| on_its_way(entry))
             }
         }

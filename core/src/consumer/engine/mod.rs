@@ -37,7 +37,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tracing::warn;
 
 pub(super) use action::AttemptContext;
-pub use attempt_log::{NextStep, AttemptLogLine};
+pub use attempt_log::{AttemptLogLine, NextStep};
 pub(super) use delivery_state::NextAction;
 
 pub(crate) use super::engine_time::Now;
@@ -56,7 +56,7 @@ use self::{
     delivery_state::{DeliveryState, Phase},
     drain::Drain,
     early_redeliveries::EarlyRedeliveries,
-    prefetch_control::{SingleConsumerPrefetch, PrefetchControl, PrefetchMode, ChannelStep},
+    prefetch_control::{ChannelStep, PrefetchControl, PrefetchMode, SingleConsumerPrefetch},
     sessions::Channel,
 };
 use super::{
@@ -209,7 +209,11 @@ impl Engine {
             prefetch_control: PrefetchControl::new(options.configured_prefetch(), queues_sleep),
             timers: Timers::default(),
             ways: VecDeque::new(),
-            memory: HandledDedup::new(if remembers { options.configured_prefetch() } else { 0 }),
+            memory: HandledDedup::new(if remembers {
+                options.configured_prefetch()
+            } else {
+                0
+            }),
             circuit_breaker: CircuitBreaker::new(options.pause),
             cautious: true,
             suspicion: 0,
@@ -435,7 +439,10 @@ impl Engine {
 
     /// Whether messages may come only one at a time now.
     fn takes_one_by_one(&self) -> bool {
-        self.cautious || self.one_by_one > 0 || self.suspect.is_some() || !self.circuit_breaker.is_off()
+        self.cautious
+            || self.one_by_one > 0
+            || self.suspect.is_some()
+            || !self.circuit_breaker.is_off()
     }
 
     /// Adjusts the consumers to what the broker may send now.
@@ -451,7 +458,8 @@ impl Engine {
         } else {
             PrefetchMode::Full
         };
-        let crowded = !self.circuit_breaker.is_pausing() && self.slots_taken < self.most_slots_taken();
+        let crowded =
+            !self.circuit_breaker.is_pausing() && self.slots_taken < self.most_slots_taken();
         while let Some(step) = self.prefetch_control.next(goal, crowded) {
             out.add(match step {
                 ChannelStep::Consume { consumer, prefetch } => Command::Consume {

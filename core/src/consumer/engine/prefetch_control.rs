@@ -113,7 +113,10 @@ impl PrefetchControl {
     pub(super) fn next(&mut self, goal: PrefetchMode, crowded: bool) -> Option<ChannelStep> {
         let want = match goal {
             PrefetchMode::Nothing => {
-                let running = self.broker_consumers.iter().find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running)?;
+                let running = self
+                    .broker_consumers
+                    .iter()
+                    .find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running)?;
                 let consumer = running.consumer;
                 return Some(self.cancel(consumer));
             }
@@ -124,7 +127,11 @@ impl PrefetchControl {
         if let Some(alone) = self.alone {
             return self.next_alone(alone, want, crowded);
         }
-        if self.broker_consumers.iter().any(|broker_consumer| broker_consumer.stage == ConsumerStage::Asked) {
+        if self
+            .broker_consumers
+            .iter()
+            .any(|broker_consumer| broker_consumer.stage == ConsumerStage::Asked)
+        {
             return None;
         }
         if std::mem::take(&mut self.may_sleep) {
@@ -136,19 +143,26 @@ impl PrefetchControl {
                 && !(crowded && broker_consumer.taken >= usize::from(broker_consumer.prefetch))
         };
         // A consumer that is served stays. Otherwise the older one stays, because it may be the active one.
-        let newest_served = self.broker_consumers.iter().rfind(|broker_consumer| fits(broker_consumer) && broker_consumer.served > 0);
-        let Some(fit) = newest_served.or_else(|| self.broker_consumers.iter().find(fits)) else {
-            let running = self.broker_consumers.iter().find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running);
-            return Some(match running.map(|broker_consumer| broker_consumer.consumer) {
-                Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
-                _ => self.consume(want),
-            });
-        };
-        let (keep, served) = (fit.consumer, fit.served > 0);
-        let other = self
+        let newest_served = self
             .broker_consumers
             .iter()
-            .find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running && broker_consumer.consumer != keep)?;
+            .rfind(|broker_consumer| fits(broker_consumer) && broker_consumer.served > 0);
+        let Some(fit) = newest_served.or_else(|| self.broker_consumers.iter().find(fits)) else {
+            let running = self
+                .broker_consumers
+                .iter()
+                .find(|broker_consumer| broker_consumer.stage == ConsumerStage::Running);
+            return Some(
+                match running.map(|broker_consumer| broker_consumer.consumer) {
+                    Some(consumer) if mutants::has(Mutant::CancelsFirst) => self.cancel(consumer),
+                    _ => self.consume(want),
+                },
+            );
+        };
+        let (keep, served) = (fit.consumer, fit.served > 0);
+        let other = self.broker_consumers.iter().find(|broker_consumer| {
+            broker_consumer.stage == ConsumerStage::Running && broker_consumer.consumer != keep
+        })?;
         let stuck = other.stuck >= usize::from(other.prefetch);
         if !served
             && !stuck
@@ -167,12 +181,18 @@ impl PrefetchControl {
     }
 
     /// The same if only one consumer is allowed.
-    fn next_alone(&mut self, alone: SingleConsumerPrefetch, want: u16, crowded: bool) -> Option<ChannelStep> {
+    fn next_alone(
+        &mut self,
+        alone: SingleConsumerPrefetch,
+        want: u16,
+        crowded: bool,
+    ) -> Option<ChannelStep> {
         let Some(broker_consumer) = self.broker_consumers.first() else {
             return Some(self.consume(want));
         };
         let is_stuck = crowded && broker_consumer.taken >= usize::from(broker_consumer.prefetch);
-        let goes = broker_consumer.stage == ConsumerStage::Running && (broker_consumer.prefetch != want || is_stuck);
+        let goes = broker_consumer.stage == ConsumerStage::Running
+            && (broker_consumer.prefetch != want || is_stuck);
         let consumer = broker_consumer.consumer;
         (goes && alone == SingleConsumerPrefetch::GoesFirst).then(|| self.cancel(consumer))
     }
@@ -201,7 +221,9 @@ impl PrefetchControl {
     }
 
     fn broker_consumer(&mut self, consumer: u64) -> Option<&mut BrokerConsumer> {
-        self.broker_consumers.iter_mut().find(|broker_consumer| broker_consumer.consumer == consumer)
+        self.broker_consumers
+            .iter_mut()
+            .find(|broker_consumer| broker_consumer.consumer == consumer)
     }
 
     /// The broker serves a consumer.
@@ -216,9 +238,13 @@ impl PrefetchControl {
 
     /// A consumer is gone.
     pub(super) fn gone(&mut self, consumer: u64) {
-        self.broker_consumers.retain(|broker_consumer| broker_consumer.consumer != consumer);
+        self.broker_consumers
+            .retain(|broker_consumer| broker_consumer.consumer != consumer);
         let went_first = self.goes_first.take_if(|first| *first == consumer);
-        let unserved = self.broker_consumers.iter().all(|broker_consumer| broker_consumer.served == 0);
+        let unserved = self
+            .broker_consumers
+            .iter()
+            .all(|broker_consumer| broker_consumer.served == 0);
         self.may_sleep |= self.queues_sleep && went_first.is_some() && unserved;
     }
 
@@ -265,7 +291,9 @@ impl PrefetchControl {
 
     /// Whether at most one message at a time can come.
     pub(super) fn is_narrow(&self) -> bool {
-        self.broker_consumers.iter().all(|broker_consumer| broker_consumer.prefetch == 1)
+        self.broker_consumers
+            .iter()
+            .all(|broker_consumer| broker_consumer.prefetch == 1)
     }
 
     /// Whether nothing can come any more.
@@ -276,24 +304,34 @@ impl PrefetchControl {
     /// Whether another consumer was requested and is not there yet. An acknowledgement now would bring the last one another message out of
     /// turn, perhaps while it is cancelled.
     pub(super) fn is_changing(&self) -> bool {
-        let asked = |broker_consumer: &BrokerConsumer| broker_consumer.stage == ConsumerStage::Asked;
+        let asked =
+            |broker_consumer: &BrokerConsumer| broker_consumer.stage == ConsumerStage::Asked;
         self.broker_consumers.len() > 1 && self.broker_consumers.iter().any(asked)
     }
 
     /// How many unsettled messages a consumer may have.
     pub(super) fn prefetch_of(&self, consumer: u64) -> u16 {
-        let broker_consumer = self.broker_consumers.iter().find(|broker_consumer| broker_consumer.consumer == consumer);
+        let broker_consumer = self
+            .broker_consumers
+            .iter()
+            .find(|broker_consumer| broker_consumer.consumer == consumer);
         broker_consumer.map_or(0, |broker_consumer| broker_consumer.prefetch)
     }
 
     #[cfg(test)]
     pub(super) fn newest(&self) -> u64 {
-        self.broker_consumers.last().map_or(0, |broker_consumer| broker_consumer.consumer)
+        self.broker_consumers
+            .last()
+            .map_or(0, |broker_consumer| broker_consumer.consumer)
     }
 
     /// How many messages may be unacknowledged on this channel now, for the rhythm of acknowledgements.
     pub(super) fn width(&self) -> u16 {
-        self.broker_consumers.iter().map(|broker_consumer| broker_consumer.prefetch).max().unwrap_or(1)
+        self.broker_consumers
+            .iter()
+            .map(|broker_consumer| broker_consumer.prefetch)
+            .max()
+            .unwrap_or(1)
     }
 }
 
@@ -398,7 +436,10 @@ mod tests {
             prefetch_control.next(PrefetchMode::One, false),
             Some(ChannelStep::Cancel { consumer: 2 })
         );
-        assert!(!prefetch_control.is_narrow(), "what was sent can still come");
+        assert!(
+            !prefetch_control.is_narrow(),
+            "what was sent can still come"
+        );
         prefetch_control.gone(2);
         assert!(prefetch_control.is_narrow());
     }
@@ -454,7 +495,10 @@ mod tests {
             consumer: 3,
             prefetch: 1,
         };
-        assert_eq!(prefetch_control.next(PrefetchMode::Full, true), Some(wait_for_engine_work));
+        assert_eq!(
+            prefetch_control.next(PrefetchMode::Full, true),
+            Some(wait_for_engine_work)
+        );
         prefetch_control.consuming(3);
         assert_eq!(
             prefetch_control.next(PrefetchMode::Full, true),
@@ -506,7 +550,10 @@ mod tests {
             None,
             "not answered yet"
         );
-        assert!(!prefetch_control.is_changing(), "acknowledgements need not wait");
+        assert!(
+            !prefetch_control.is_changing(),
+            "acknowledgements need not wait"
+        );
         prefetch_control.consuming(2);
         assert_eq!(prefetch_control.next(PrefetchMode::Full, false), None);
         assert_eq!(
@@ -538,7 +585,10 @@ mod tests {
             std::iter::from_fn(|| prefetch_control.next(PrefetchMode::Nothing, false)).collect();
         assert_eq!(
             cancelled,
-            [ChannelStep::Cancel { consumer: 1 }, ChannelStep::Cancel { consumer: 2 }]
+            [
+                ChannelStep::Cancel { consumer: 1 },
+                ChannelStep::Cancel { consumer: 2 }
+            ]
         );
         assert!(!prefetch_control.is_closed(), "the broker has not answered");
         prefetch_control.gone(1);

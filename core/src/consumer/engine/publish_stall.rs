@@ -43,7 +43,9 @@ impl Engine {
         }
         let session = self.channel.as_ref().map(|channel| channel.session);
         let way = self.consumer_timeout.way(LONGEST_WAY);
-        let is_held_up = |pending_copy: &PendingCopy| pending_copy.under_way && now.at >= pending_copy.published + way;
+        let is_held_up = |pending_copy: &PendingCopy| {
+            pending_copy.under_way && now.at >= pending_copy.published + way
+        };
         let (mut late, mut is_near, mut waits) = (Vec::new(), false, false);
         for (token, entry) in self.entries.iter() {
             let Phase::Copying(pending_copy) = &entry.phase else {

@@ -369,7 +369,10 @@ fn what_began_before_a_pause_is_no_probe() {
     case.after(Duration::from_secs(11));
     case.consume();
     case.fails(tokens[2]);
-    assert!(case.engine.circuit_breaker.is_probing(), "it says nothing of now");
+    assert!(
+        case.engine.circuit_breaker.is_probing(),
+        "it says nothing of now"
+    );
     case.consume();
     case.comes_again(1);
     let token = case.handed_out()[0];

@@ -4,12 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{prelude::*, strategy::Strategy as Values};
 
-use super::{AttemptContext, NextAction, Copy, delivery_state::PendingCopy};
+use super::{AttemptContext, Copy, NextAction, delivery_state::PendingCopy};
 use crate::{
     BasicProperties, Consumer, Strategy,
     connection::USUAL_HEADER_ROOM,
     consumer::{FailedMessage, Message, Received},
-    retry::{Counting, Failure, Handover, Origin, Outcome, ParkReason, DeliveryPast, RetryState, headers},
+    retry::{
+        Counting, DeliveryPast, Failure, Handover, Origin, Outcome, ParkReason, RetryState, headers,
+    },
     telemetry::Event,
     topology::{Detour, HANDOVER_QUEUE},
     types::{AMQPValue, FieldTable, ShortString},

@@ -42,7 +42,8 @@ impl Engine {
         match &mut self.channel {
             Some(channel) if channel.session == entry.session => {
                 // A broker that has died without a word may have taken a young queue with it. Then the message comes again and must run.
-                let was_young = matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.is_young);
+                let was_young =
+                    matches!(&entry.phase, Phase::Copying(pending_copy) if pending_copy.is_young);
                 if ended && (!was_young || mutants::has(Mutant::BelievesSilence)) {
                     self.memory.acknowledged(&entry.received);
                 }

@@ -1,6 +1,6 @@
 //! What a handler of batches may return.
 
-use super::{IntoOutcome, ErrorClassifier};
+use super::{ErrorClassifier, IntoOutcome};
 use crate::retry::{Failure, Outcome};
 
 /// What a handler of batches may return.

@@ -5,7 +5,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use super::{IntoOutcome, ErrorClassifier, Signal};
+use super::{ErrorClassifier, IntoOutcome, Signal};
 use crate::{Message, retry::Outcome};
 
 /// What a handler can take as an argument, see [`extract`].

@@ -283,7 +283,7 @@ fn a_failure_names_its_own_type() {
 }
 
 fn classified(consumer: &Consumer, answer: Result<(), anyhow::Error>) -> Outcome {
-    answer.into_outcome(&consumer.classifier())
+    answer.into_outcome(&consumer.error_classifier())
 }
 
 #[test]

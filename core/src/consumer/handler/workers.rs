@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use tracing::Instrument;
 
 use super::{
-    IntoOutcome, IntoOutcomes, ErrorClassifier, batch_answer::one_for_each, names, panic_text, span,
+    ErrorClassifier, IntoOutcome, IntoOutcomes, batch_answer::one_for_each, names, panic_text, span,
 };
 use crate::{
     consumer::{Delivery, Message, Subscription},

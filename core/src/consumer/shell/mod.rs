@@ -26,7 +26,7 @@ use self::{
 };
 use super::{
     Consumer, Token,
-    delivery_queue::{HandlerEnd, DeliveryQueue},
+    delivery_queue::{DeliveryQueue, HandlerEnd},
     engine::{Command, Commands, Engine, Input, Now, Setup},
 };
 use crate::{
@@ -179,7 +179,10 @@ impl Shell {
             warn_of_an_untested_broker(first);
         }
         let declare = options.declare && options.dlx;
-        let (may_set_aside, window) = (declare || options.create_unreadable_queue, options.configured_prefetch());
+        let (may_set_aside, window) = (
+            declare || options.create_unreadable_queue,
+            options.configured_prefetch(),
+        );
         let findings = client.examine(&plan, mode(declare)).await?;
         let waits = DelayQueues::new(
             Arc::clone(client.addresses()),
@@ -328,12 +331,13 @@ impl Shell {
 
     /// Whether it is newly asked to end.
     fn wait_for_end(&mut self) -> bool {
-        let close = self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
+        let close =
+            self.delivery_queue.is_closing() && !std::mem::replace(&mut self.told_to_close, true);
         if close {
             self.tell(Input::Close);
         }
-        let abandon =
-            self.delivery_queue.is_abandoned() && !std::mem::replace(&mut self.told_to_abandon, true);
+        let abandon = self.delivery_queue.is_abandoned()
+            && !std::mem::replace(&mut self.told_to_abandon, true);
         if abandon {
             self.tell(Input::Abandon);
         }
@@ -646,7 +650,8 @@ impl Shell {
         self.last_lost = Some((session, by_error));
         let (lived, reasons) = (self.opened.elapsed(), self.client.reasons());
         let one_by_one = self.engine.one_by_one();
-        self.internal_errors.lost(by_error, lived, reasons, one_by_one);
+        self.internal_errors
+            .lost(by_error, lived, reasons, one_by_one);
     }
 
     /// Drives the settlements on their way. Returns whether there is time to wait for new events. A broker that does not take settlements

@@ -83,7 +83,7 @@ impl PrefetchSlots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{CANCEL_TIMEOUT as TIME_LIMIT, CANCEL_QUIET as QUIET};
+    use crate::connection::{CANCEL_QUIET as QUIET, CANCEL_TIMEOUT as TIME_LIMIT};
 
     fn cancelling(prefetch: u16, arrived: u64) -> (PrefetchSlots, Instant) {
         let (mut slots, now) = (PrefetchSlots::new(prefetch), Instant::now());

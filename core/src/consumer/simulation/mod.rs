@@ -18,7 +18,7 @@ use self::queue::Queue;
 use super::{
     Consumer, Delivery, IntoOutcome, Message, Token,
     delivery_queue::HandlerEnd,
-    engine::{IncomingDelivery, Commands, Engine, Input, Now, Setup},
+    engine::{Commands, Engine, IncomingDelivery, Input, Now, Setup},
 };
 use crate::{
     BasicProperties, Error, ErrorKind, Publish, Result, Strategy,
@@ -172,7 +172,9 @@ impl Simulation {
     #[must_use]
     pub fn may_park(&self, message: &Message) -> bool {
         let fewest_retries = self.options.fewest_retries();
-        fewest_retries.is_some_and(|fewest_retries| message.retries() >= fewest_retries || message.mended().is_some())
+        fewest_retries.is_some_and(|fewest_retries| {
+            message.retries() >= fewest_retries || message.mended().is_some()
+        })
     }
 
     /// Moves the clock forward, for example by the time a handler takes.
@@ -210,7 +212,7 @@ impl Simulation {
         if !self.engine.is_handed_out(token) {
             return None;
         }
-        let outcome = answer.into_outcome(&self.options.judge);
+        let outcome = answer.into_outcome(&self.options.error_classifier);
         let acked = outcome == Outcome::Ack;
         self.steps.clear();
         self.tell(Input::Ended {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::super::engine::{IncomingDelivery, Copy, Return};
+use super::super::engine::{Copy, IncomingDelivery, Return};
 use crate::{
     BasicProperties,
     retry::headers,

@@ -45,7 +45,7 @@ impl Simulation {
     {
         let handling = HandlerRunner {
             handler,
-            judge: self.options.judge.clone(),
+            classifier: self.options.error_classifier.clone(),
             timeout: self.options.handler_timeout,
         };
         let mut trials = Vec::new();

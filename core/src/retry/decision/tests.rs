@@ -307,7 +307,11 @@ fn any_counting() -> impl Strategy<Value = Counting> {
 }
 
 fn any_past() -> impl Strategy<Value = DeliveryPast> {
-    prop::sample::select(vec![DeliveryPast::None, DeliveryPast::Returned, DeliveryPast::Uncounted])
+    prop::sample::select(vec![
+        DeliveryPast::None,
+        DeliveryPast::Returned,
+        DeliveryPast::Uncounted,
+    ])
 }
 
 #[test]
@@ -347,7 +351,10 @@ fn a_crash_after_a_rejection_is_seen_where_a_return_does_not_look_like_one() {
     };
     assert!(crashed(DeliveryPast::Uncounted, false));
     assert!(!crashed(DeliveryPast::Uncounted, true) && !crashed(DeliveryPast::None, false));
-    assert!(!crashed(DeliveryPast::Returned, false), "a quorum queue counts");
+    assert!(
+        !crashed(DeliveryPast::Returned, false),
+        "a quorum queue counts"
+    );
 }
 
 proptest! {

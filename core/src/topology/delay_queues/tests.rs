@@ -143,7 +143,11 @@ async fn whoever_made_it_a_queue_is_young_until_we_have_known_it_for_a_while() {
     ]);
     assert_eq!(waits.safe_from(WAITING_QUEUE), Some(now() + SAFE_AGE));
     assert_eq!(waits.durable_after(PARKED), Some(now() + SAFE_AGE));
-    assert_eq!(waits.durable_after("orders"), None, "it is not ours to wait for");
+    assert_eq!(
+        waits.durable_after("orders"),
+        None,
+        "it is not ours to wait for"
+    );
     assert_eq!(waits.durable_after("orders.retry.soon"), None);
     advance(SAFE_AGE).await;
     assert_eq!(waits.durable_after(WAITING_QUEUE), Some(now()));
@@ -170,9 +174,20 @@ async fn a_queue_that_is_found_is_old_if_its_marker_says_so_in_time() {
         losses,
         broker,
     } = stage(DeclareBackoff::Publisher);
-    let marked = || broker.marked.lock().unwrap().insert(WAITING_QUEUE.to_owned());
+    let marked = || {
+        broker
+            .marked
+            .lock()
+            .unwrap()
+            .insert(WAITING_QUEUE.to_owned())
+    };
     let looks = || broker.looked.lock().unwrap().len();
-    let find = || waits.note(&[found(WAITING_QUEUE, Status::Present), found(PARKED, Status::Present)]);
+    let find = || {
+        waits.note(&[
+            found(WAITING_QUEUE, Status::Present),
+            found(PARKED, Status::Present),
+        ])
+    };
     find();
     let sent = Instant::now();
     assert_eq!(
@@ -260,7 +275,10 @@ async fn who_waits_for_a_young_queue_is_told_when_it_is_old_or_lost() {
     waits.find_marker(WAITING_QUEUE);
     waits.until_safe(WAITING_QUEUE).await.unwrap();
     assert!(waits.is_safe(WAITING_QUEUE));
-    assert_eq!(waits.durable_after(WAITING_QUEUE), waits.safe_from(WAITING_QUEUE));
+    assert_eq!(
+        waits.durable_after(WAITING_QUEUE),
+        waits.safe_from(WAITING_QUEUE)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +292,10 @@ async fn a_marker_that_is_refused_is_not_looked_for_again() {
         broker.refuses(&marker_of(WAITING_QUEUE), why);
         broker.refuses(&marker_of(PARKED), why);
         for _ in 0..3 {
-            waits.note(&[found(WAITING_QUEUE, Status::Present), found(PARKED, Status::Present)]);
+            waits.note(&[
+                found(WAITING_QUEUE, Status::Present),
+                found(PARKED, Status::Present),
+            ]);
             for queue in [WAITING_QUEUE, PARKED] {
                 let sent = Instant::now();
                 waits.find_marker(queue);
@@ -406,9 +427,20 @@ async fn a_copy_waits_elsewhere_where_its_queue_cannot_be_had() {
         (name, ms.unwrap_or_default())
     };
     let same = |name: &str| (name.to_owned(), String::new());
-    assert_eq!(adapted(WAITING_QUEUE, None), same(WAITING_QUEUE), "it was not looked for yet");
-    waits.note(&[found(WAITING_QUEUE, Status::Missing), found(PARKED, Status::Present)]);
-    assert_eq!(adapted(WAITING_QUEUE, None), same(WAITING_QUEUE), "there is no other");
+    assert_eq!(
+        adapted(WAITING_QUEUE, None),
+        same(WAITING_QUEUE),
+        "it was not looked for yet"
+    );
+    waits.note(&[
+        found(WAITING_QUEUE, Status::Missing),
+        found(PARKED, Status::Present),
+    ]);
+    assert_eq!(
+        adapted(WAITING_QUEUE, None),
+        same(WAITING_QUEUE),
+        "there is no other"
+    );
     waits.note(&[
         found("orders.retry.5000", Status::Present),
         found("orders.retry.60000", Status::Present),

@@ -12,14 +12,14 @@ use lapin::types::ShortString;
 use tokio::time::{Instant, sleep};
 use tracing::debug;
 
-use self::tries::{LastScan, ConsumeTries, forbids, is_one_more};
+use self::tries::{ConsumeTries, LastScan, forbids, is_one_more};
 use super::{
     set_aside::{FEW, Moved, ScanRange, can_set_aside, set_aside, set_aside_counted},
     suspects::Trial,
 };
 use crate::{
     Client, Error, ErrorKind, Event, QueueType, Result,
-    connection::{ReadyCounter, Connection, QueueCount, passive_declare},
+    connection::{Connection, QueueCount, ReadyCounter, passive_declare},
     consumer::{
         OneByOneProgress,
         mutants::{self, Mutant},
@@ -159,7 +159,8 @@ impl InternalErrors {
         if is_forgiven || is_explained {
             (self.closed, self.closed_after_others) = (0, 0);
         }
-        let after_others = one_by_one.is_unfinished && one_by_one.has_taken && self.tries().is_hidden;
+        let after_others =
+            one_by_one.is_unfinished && one_by_one.has_taken && self.tries().is_hidden;
         self.goes_on = by_error && (is_explained || after_others);
         self.reasons = reasons;
         self.is_by_error = by_error;
@@ -383,7 +384,8 @@ impl InternalErrors {
         let mut tries = self.tries();
         tries.number = tries.number.saturating_add(1);
         let is_shorter = tries.note_ready(seen.ready);
-        let has_changed = tries.note_set_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
+        let has_changed =
+            tries.note_set_aside(seen.aside) | tries.note_refusal(seen.refusal.as_ref());
         // It is gone, whoever took it, or it is in another queue.
         if tries.number > 1 && (tries.empty >= EMPTY || seen.is_explained) {
             tries.is_unknown = false;
@@ -448,7 +450,12 @@ impl InternalErrors {
         self.after(suspect, failed).map(|()| Step::Consume)
     }
 
-    fn reach(&self, suspect: SuspectQueue<'_>, tries: &ConsumeTries, ready: Option<u32>) -> ScanRange {
+    fn reach(
+        &self,
+        suspect: SuspectQueue<'_>,
+        tries: &ConsumeTries,
+        ready: Option<u32>,
+    ) -> ScanRange {
         if tries.is_hidden {
             // What is looked at goes behind the others, and so does what costs a connection: the same number each time could miss it for ever.
             // Where there are fewer, each would be looked at again.
@@ -617,7 +624,7 @@ async fn ready(client: &Client, connection: &Connection, queue: &ShortString) ->
 /// How many messages of this queue were moved and are still there, if that can be found out. Each look at a missing queue costs its connection
 /// the number of a channel, so that must not be the one that consumes.
 async fn aside(client: &Client, queue: &str) -> Option<u32> {
-    let channel = client.should_scan().channel().await.ok()?;
+    let channel = client.probe_connection().channel().await.ok()?;
     let scanned = passive_declare(channel.lapin(), unreadable_queue(queue).into()).await;
     channel.close().await;
     match scanned {

@@ -126,7 +126,7 @@ fn deliveries(kind: Option<ErrorKind>, scan: impl Fn() -> Result<Moved>) -> u32 
                 // One that ended early is followed by looks at single messages.
                 Ok(Step::Look(ScanRange::Near(_))) if internal_errors.tries().number == 1 => {
                     deliveries += 1;
-                    let scanned = passive_declare();
+                    let scanned = scan();
                     let is_hidden = scanned
                         .as_ref()
                         .is_ok_and(|moved| moved.ended_early.is_some());
@@ -142,7 +142,7 @@ fn deliveries(kind: Option<ErrorKind>, scan: impl Fn() -> Result<Moved>) -> u32 
                         ScanRange::Singly { blocked, .. } => blocked,
                         ScanRange::Near(_) => 1,
                     };
-                    if internal_errors.scanned(SUSPECT, passive_declare()).is_ok() {
+                    if internal_errors.scanned(SUSPECT, scan()).is_ok() {
                         continue 'lost;
                     }
                 }
@@ -218,7 +218,8 @@ fn single_messages_are_looked_at_farther_each_time_where_that_costs_nothing() {
         goes_farther(&internal_errors);
         let _ = internal_errors.scanned(free, moved(0));
     }
-    let seldom = (0..10 * SELDOM).filter(|_| internal_errors.step(free, Evidence::default()).is_ok());
+    let seldom =
+        (0..10 * SELDOM).filter(|_| internal_errors.step(free, Evidence::default()).is_ok());
     assert_eq!(seldom.count(), 10);
 }
 

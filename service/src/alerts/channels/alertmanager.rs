@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{SendResult, http::HttpClient, secret::SecretSource, token::TokenSource};
-use crate::alerts::{NoticeKind, Notice, Severity, ConfigDuration};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity};
 
 /// Posts alerts, and ends them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -188,7 +188,11 @@ mod tests {
             })
         };
         let opened = told(NoticeKind::Opened, Severity::Morning, false);
-        for kind in [NoticeKind::Raised, NoticeKind::Updated, NoticeKind::Resolved] {
+        for kind in [
+            NoticeKind::Raised,
+            NoticeKind::Updated,
+            NoticeKind::Resolved,
+        ] {
             let later = told(kind, Severity::Wake, true);
             assert_eq!(later[0]["labels"]["severity"], "wake", "{kind:?}");
             assert_eq!(later[1]["labels"], opened[0]["labels"], "{kind:?}");

@@ -74,7 +74,12 @@ impl HttpClient {
     }
 
     /// Posts JSON. `secrets` are texts that no error may repeat.
-    pub(super) async fn post(&self, headers: HeaderMap, body: Vec<u8>, secrets: &[&str]) -> SendResult {
+    pub(super) async fn post(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        secrets: &[&str],
+    ) -> SendResult {
         let mut url = self.address().map_err(SendError::soon)?;
         let parts = parts(&url);
         let hidden: Vec<&str> = secrets

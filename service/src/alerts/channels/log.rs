@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::alerts::{NoticeKind, Notice, Severity};
+use crate::alerts::{Notice, NoticeKind, Severity};
 
 /// Writes each notice as a line of the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -20,16 +20,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::send_result::SendResult;
-pub(super) use self::worker::{NoticeDone, ChannelTimeouts, ChannelWorker};
+pub(super) use self::worker::{ChannelTimeouts, ChannelWorker, NoticeDone};
 pub use self::{
     alertmanager::Alertmanager,
     log::Log,
     pagerduty::PagerDuty,
     slack::Slack,
-    smtp::{SmtpSecurity, Smtp},
+    smtp::{Smtp, SmtpSecurity},
     webhook::Webhook,
 };
-use super::{Notice, Severity, ConfigDuration, sanitize::HIDDEN};
+use super::{ConfigDuration, Notice, Severity, sanitize::HIDDEN};
 
 /// A channel: which severities it takes, and exactly one way to tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

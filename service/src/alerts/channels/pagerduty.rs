@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{SendResult, http::HttpClient, secret::SecretSource, send_result::SendError};
-use crate::alerts::{NoticeKind, Notice, Severity, ConfigDuration, sanitize};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity, sanitize};
 
 /// Triggers and resolves incidents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -93,7 +93,8 @@ impl RetryQueue {
         let pause = |times: u32| {
             let pause = self.pause.saturating_mul(2_u32.saturating_pow(times));
             // Replicas and channels that were refused together do not come back together.
-            now + (pause.min(LONGEST).mul_f64(1.0 + draw * 0.2)).max(retry_after.unwrap_or_default())
+            now + (pause.min(LONGEST).mul_f64(1.0 + draw * 0.2))
+                .max(retry_after.unwrap_or_default())
         };
         let waiting = &mut self.waiting[place];
         waiting.due = pause(waiting.tries);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{SendResult, http::HttpClient, secret::SecretSource};
-use crate::alerts::{NoticeKind, Notice, Severity, ConfigDuration, sanitize};
+use crate::alerts::{ConfigDuration, Notice, NoticeKind, Severity, sanitize};
 
 /// Posts to a Slack channel by its incoming webhook, whose URL is a secret.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

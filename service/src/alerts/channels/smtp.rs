@@ -19,7 +19,7 @@ use super::{
     send_result::SendError,
 };
 use crate::{
-    alerts::{Notice, Severity, ConfigDuration, sanitize},
+    alerts::{ConfigDuration, Notice, Severity, sanitize},
     tls::authorities,
 };
 

@@ -7,8 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{SendResult, http::HttpClient, secret::SecretSource, send_result::SendError, signature, token::TokenSource};
-use crate::alerts::{Notice, ConfigDuration};
+use super::{
+    SendResult, http::HttpClient, secret::SecretSource, send_result::SendError, signature,
+    token::TokenSource,
+};
+use crate::alerts::{ConfigDuration, Notice};
 
 /// Posts each notice as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

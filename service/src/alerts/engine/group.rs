@@ -7,10 +7,12 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    notice::{NoticeKind, Notice},
+    notice::{Notice, NoticeKind},
     rate::MinuteRate,
 };
-use crate::alerts::{Severity, report::ParkedExample, rule::Trigger, sanitize, silence::SilenceSubject};
+use crate::alerts::{
+    Severity, report::ParkedExample, rule::Trigger, sanitize, silence::SilenceSubject,
+};
 
 /// What a group is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

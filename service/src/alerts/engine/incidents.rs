@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{
     Engine, after,
     group::{Group, Incident},
-    notice::{NoticeKind, Notice},
+    notice::{Notice, NoticeKind},
     since,
 };
 use crate::alerts::{Severity, rule::Trigger};
@@ -51,7 +51,8 @@ impl Engine {
             group.incident = Some(incident);
             return;
         }
-        let severity = (incident.withheld.take()).map_or(group.severity, |it| it.max(group.severity));
+        let severity =
+            (incident.withheld.take()).map_or(group.severity, |it| it.max(group.severity));
         if severity > incident.severity {
             incident.severity = severity;
             self.decided = true;

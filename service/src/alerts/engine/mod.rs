@@ -23,7 +23,7 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 
 pub(crate) use self::group::failure_id;
-pub use self::notice::{NoticeKind, Notice};
+pub use self::notice::{Notice, NoticeKind};
 pub(super) use self::settings::{Settings, Triggers};
 use self::{
     group::{Group, Subject},
@@ -32,7 +32,7 @@ use self::{
 };
 use super::{
     Counts, GroupView, Severity, Silence,
-    report::{QueueProblem, ParkedMessage, ReportEntry, ParkedExample, Report, OperatorRequest},
+    report::{OperatorRequest, ParkedExample, ParkedMessage, QueueProblem, Report, ReportEntry},
     rule::Trigger,
 };
 use crate::TroubleState;

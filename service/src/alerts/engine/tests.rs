@@ -268,7 +268,9 @@ fn a_silence_silences_until_its_end_and_what_is_told_is_still_over() {
     assert!(story.later(601).died("wake", "a").is_empty());
     assert_eq!(story.later(1_800).tick(), ["resolved first > chat,pager"]);
     assert!(story.died("wake", "a").is_empty());
-    story.told(vec![ReportEntry::Asked(OperatorRequest::Lift("s".to_owned()))]);
+    story.told(vec![ReportEntry::Asked(OperatorRequest::Lift(
+        "s".to_owned(),
+    ))]);
     assert_eq!(story.died("wake", "a"), ["opened again > chat,pager"]);
 }
 
@@ -435,7 +437,11 @@ fn a_state_is_never_too_large_to_be_kept_and_every_page_is_told() {
     }
     assert!(story.engine.state.outbox.is_empty());
     assert_eq!(story.engine.state.totals.unsent, 500);
-    assert_eq!(story.engine.state.groups.len(), 500, "all have open incidents");
+    assert_eq!(
+        story.engine.state.groups.len(),
+        500,
+        "all have open incidents"
+    );
 }
 
 #[test]

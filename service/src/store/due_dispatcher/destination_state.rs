@@ -4,8 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use super::scheduling::{self, Load, LimitScope, ClaimState, ScopeState};
-use crate::store::{Exclusion, Destination};
+use super::scheduling::{self, ClaimState, LimitScope, Load, ScopeState};
+use crate::store::{Destination, Exclusion};
 
 #[derive(Default)]
 pub(super) struct DestinationStates {
@@ -88,7 +88,8 @@ impl DestinationStates {
     pub(super) fn begin(&mut self, destination: Destination, bytes: usize, now: Instant) {
         if let Some(exchange) = destination.exchange() {
             let sum = self.exchanges.entry(exchange.to_owned());
-            sum.or_insert_with(|| InFlightTotal::begun(now)).begin(bytes, now);
+            sum.or_insert_with(|| InFlightTotal::begun(now))
+                .begin(bytes, now);
         }
         let state = self.destinations.entry(destination);
         let state = state.or_insert_with(|| DestinationState::begun(now));
@@ -96,7 +97,13 @@ impl DestinationStates {
     }
 
     /// One of its messages is done with: published, given up, or left for a reason that is not the line's.
-    pub(super) fn end(&mut self, destination: &Destination, bytes: usize, succeeded: bool, now: Instant) {
+    pub(super) fn end(
+        &mut self,
+        destination: &Destination,
+        bytes: usize,
+        succeeded: bool,
+        now: Instant,
+    ) {
         if let Some(exchange) = destination.exchange()
             && let Some(sum) = self.exchanges.get_mut(exchange)
         {
@@ -118,7 +125,12 @@ impl DestinationStates {
     }
 
     /// One of its messages has failed. Returns how long the line is held; those that were in hand together count once.
-    pub(super) fn fail(&mut self, destination: &Destination, bytes: usize, now: Instant) -> Duration {
+    pub(super) fn fail(
+        &mut self,
+        destination: &Destination,
+        bytes: usize,
+        now: Instant,
+    ) -> Duration {
         self.end(destination, bytes, false, now);
         let state = self.destinations.entry(destination.clone());
         let state = state.or_insert_with(|| DestinationState::begun(now));
@@ -142,7 +154,10 @@ impl DestinationStates {
                 ..ScopeState::default()
             });
             let lanes = (claim_state != ClaimState::Open).then(|| Destination::lanes(exchange));
-            lanes.into_iter().flatten().map(move |lane| (lane, claim_state))
+            lanes
+                .into_iter()
+                .flatten()
+                .map(move |lane| (lane, claim_state))
         });
         let mut claim_states: HashMap<Destination, ClaimState> = full.collect();
         for (destination, state) in &self.destinations {
@@ -154,14 +169,16 @@ impl DestinationStates {
                 }
             }
         }
-        let exclusions = claim_states.into_iter().filter_map(|(destination, claim_state)| {
-            let pause = match claim_state {
-                ClaimState::Open => return None,
-                ClaimState::Pass => None,
-                ClaimState::Hold(pause) => Some(pause),
-            };
-            Some(Exclusion { destination, pause })
-        });
+        let exclusions = claim_states
+            .into_iter()
+            .filter_map(|(destination, claim_state)| {
+                let pause = match claim_state {
+                    ClaimState::Open => return None,
+                    ClaimState::Pass => None,
+                    ClaimState::Hold(pause) => Some(pause),
+                };
+                Some(Exclusion { destination, pause })
+            });
         exclusions.collect()
     }
 }
@@ -187,13 +204,24 @@ mod tests {
         for _ in 0..10 {
             destinations.begin(destination(), 0, now);
         }
-        let pauses: Vec<_> = (0..10).map(|_| destinations.fail(&destination(), 0, now)).collect();
+        let pauses: Vec<_> = (0..10)
+            .map(|_| destinations.fail(&destination(), 0, now))
+            .collect();
         assert_eq!(pauses, vec![scheduling::pause(1); 10]);
-        assert_eq!(destinations.exclusions(all(), now)[0].pause, Some(scheduling::pause(1)));
+        assert_eq!(
+            destinations.exclusions(all(), now)[0].pause,
+            Some(scheduling::pause(1))
+        );
         let later = now + scheduling::pause(1);
-        assert!(destinations.exclusions(all(), later).is_empty(), "it is tried again");
+        assert!(
+            destinations.exclusions(all(), later).is_empty(),
+            "it is tried again"
+        );
         destinations.begin(destination(), 0, later);
-        assert_eq!(destinations.fail(&destination(), 0, later), scheduling::pause(2));
+        assert_eq!(
+            destinations.fail(&destination(), 0, later),
+            scheduling::pause(2)
+        );
     }
 
     #[test]
@@ -237,7 +265,9 @@ mod tests {
         let of = |number: usize| Destination::of("shop", &format!("order.{number}"));
         let is_held = |destinations: &mut DestinationStates, destination: &Destination, now| {
             let exclusions = destinations.exclusions(all(), now);
-            exclusions.into_iter().find(|exclusion| exclusion.destination == *destination)
+            exclusions
+                .into_iter()
+                .find(|exclusion| exclusion.destination == *destination)
         };
         let mut begun = Vec::new();
         for number in 0..2_000 {
@@ -254,7 +284,14 @@ mod tests {
         let held = is_held(&mut destinations, &other, later).unwrap();
         assert!(held.pause.is_some());
         assert!(is_held(&mut destinations, &destination(), later).is_none());
-        assert!(is_held(&mut destinations, &Destination::of("bank", "order.1"), later).is_none());
+        assert!(
+            is_held(
+                &mut destinations,
+                &Destination::of("bank", "order.1"),
+                later
+            )
+            .is_none()
+        );
         for destination in &begun {
             destinations.end(destination, 0, true, later);
         }

@@ -12,9 +12,11 @@ use super::{
     AWAY,
     destination_state::DestinationStates,
     metrics::{DispatcherMetrics, add},
-    scheduling::{self, Load, ClaimWait},
+    scheduling::{self, ClaimWait, Load},
 };
-use crate::store::{DueMessage, Id, Lease, Destination, Sink, PublishRefused, Result, Store, ClaimRequest};
+use crate::store::{
+    ClaimRequest, Destination, DueMessage, Id, Lease, PublishRefused, Result, Sink, Store,
+};
 
 /// How long a message stays that this program cannot read; another replica may be of the version that can.
 const UNREADABLE: Duration = Duration::from_secs(60);
@@ -54,7 +56,11 @@ enum PublishOutcome {
 }
 
 impl<S: Store, O: Sink> InFlight<S, O> {
-    pub(super) fn new(store: Arc<S>, sink: Arc<O>, dispatcher_metrics: Arc<DispatcherMetrics>) -> Self {
+    pub(super) fn new(
+        store: Arc<S>,
+        sink: Arc<O>,
+        dispatcher_metrics: Arc<DispatcherMetrics>,
+    ) -> Self {
         Self {
             lease: store.lease(),
             store,
@@ -85,7 +91,10 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             Ok(ended) => ended,
             Err(why) => {
                 error!(%why, "publishing a message has panicked");
-                (why.id(), PublishOutcome::Refused(PublishRefused::Line(String::new())))
+                (
+                    why.id(),
+                    PublishOutcome::Refused(PublishRefused::Line(String::new())),
+                )
             }
         };
         let Some(in_flight_message) = self.in_flight_messages.remove(&task) else {
@@ -105,8 +114,14 @@ impl<S: Store, O: Sink> InFlight<S, O> {
                     },
                     1,
                 );
-                self.destinations.end(&in_flight_message.destination, in_flight_message.bytes, true, now);
-                self.done.insert(in_flight_message.lease.id.clone(), in_flight_message.lease);
+                self.destinations.end(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    true,
+                    now,
+                );
+                self.done
+                    .insert(in_flight_message.lease.id.clone(), in_flight_message.lease);
             }
             PublishOutcome::Refused(PublishRefused::Broker(why)) => {
                 add(&dispatcher_metrics.refused, 1);
@@ -114,12 +129,21 @@ impl<S: Store, O: Sink> InFlight<S, O> {
                     warn!(why, "the broker takes nothing");
                     self.broker_away_until = now + AWAY;
                 }
-                self.destinations.end(&in_flight_message.destination, in_flight_message.bytes, false, now);
+                self.destinations.end(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    false,
+                    now,
+                );
                 self.back.push((in_flight_message.lease, Duration::ZERO));
             }
             PublishOutcome::Refused(PublishRefused::Line(why) | PublishRefused::Hopeless(why)) => {
                 add(&dispatcher_metrics.refused, 1);
-                let pause = self.destinations.fail(&in_flight_message.destination, in_flight_message.bytes, now);
+                let pause = self.destinations.fail(
+                    &in_flight_message.destination,
+                    in_flight_message.bytes,
+                    now,
+                );
                 debug!(why, destination = ?in_flight_message.destination, ?pause, "a message was not taken");
                 self.back.push((in_flight_message.lease, pause));
             }
@@ -165,7 +189,9 @@ impl<S: Store, O: Sink> InFlight<S, O> {
         let old: Vec<_> = self
             .in_flight_messages
             .iter()
-            .filter(|(_, in_flight_message)| scheduling::is_to_extend(now - in_flight_message.since, self.lease))
+            .filter(|(_, in_flight_message)| {
+                scheduling::is_to_extend(now - in_flight_message.since, self.lease)
+            })
             .map(|(task, in_flight_message)| (*task, in_flight_message.lease.clone()))
             .collect();
         for part in old.chunks(MANY) {
@@ -230,7 +256,8 @@ impl<S: Store, O: Sink> InFlight<S, O> {
             return;
         }
         // Its lease ran out while the store was away, and it is being published yet.
-        let ours = |in_flight_message: &&mut InFlightMessage| in_flight_message.lease.id == due.lease.id;
+        let ours =
+            |in_flight_message: &&mut InFlightMessage| in_flight_message.lease.id == due.lease.id;
         if due.again
             && let Some(in_flight_message) = self.in_flight_messages.values_mut().find(ours)
         {

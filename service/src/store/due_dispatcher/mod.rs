@@ -4,8 +4,8 @@
 //! says that the next one is due. It goes by the store's time and by time that has passed, never by the clock of this machine.
 
 mod destination_state;
-mod metrics;
 mod in_flight;
+mod metrics;
 mod scheduling;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -13,8 +13,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub use self::metrics::DispatcherMetrics;
 use self::in_flight::InFlight;
+pub use self::metrics::DispatcherMetrics;
 use super::{Sink, Store};
 
 /// The longest sleep: as late a message may be that another replica keeps, and then dies before it brings it back itself.

@@ -31,8 +31,8 @@ pub use configuration::{Configuration, Mode, Tls};
 
 use self::{durability::Durability, pool::Pool, reply::Reply, scripts::Script};
 use super::{
-    StoreResult, CancelResult, Claim, Exclusion, Id, StoredMessage, Lease, Destination, ListedMessage, Listing, Page, Result, Store,
-    ClaimRequest, codec::milliseconds, due_dispatcher::IDLE,
+    CancelResult, Claim, ClaimRequest, Destination, Exclusion, Id, Lease, ListedMessage, Listing,
+    Page, Result, Store, StoreResult, StoredMessage, codec::milliseconds, due_dispatcher::IDLE,
 };
 
 /// Messages that one script keeps.
@@ -128,7 +128,7 @@ impl RedisStore {
                     .arg(kept.nonce())
                     .arg(u8::from(kept.is_known_again()))
                     .arg(milliseconds(draft.delay))
-                    .arg(kept.line().key())
+                    .arg(kept.destination().key())
                     .arg(kept.head())
                     .arg(&draft.body);
             }
@@ -144,7 +144,11 @@ impl RedisStore {
         let mut arrivals = Vec::with_capacity(batch.len());
         for answer in answers {
             for flag in Reply::new(&address, answer)?.flags()? {
-                arrivals.push(if flag { StoreResult::New } else { StoreResult::Known });
+                arrivals.push(if flag {
+                    StoreResult::New
+                } else {
+                    StoreResult::Known
+                });
             }
         }
         self.durability.judge(&address, &waited)?;
@@ -207,8 +211,8 @@ impl Store for RedisStore {
             .arg(request.bytes)
             .arg(scan)
             .arg(milliseconds(self.lease));
-        for Exclusion { line, pause } in &request.exclusions {
-            call.arg(line.tag());
+        for Exclusion { destination, pause } in &request.exclusions {
+            call.arg(destination.tag());
             match pause {
                 Some(pause) => call.arg(milliseconds(*pause)),
                 None => call.arg(-1),
@@ -251,7 +255,11 @@ impl Store for RedisStore {
             .arg(id)
             .arg(page.limit.min(SCAN))
             .arg(SCAN)
-            .arg(page.line.as_ref().map_or_else(String::new, Destination::tag));
+            .arg(
+                page.destination
+                    .as_ref()
+                    .map_or_else(String::new, Destination::tag),
+            );
         self.run(call).await?.listing()
     }
 

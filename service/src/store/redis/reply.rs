@@ -6,7 +6,8 @@ use redis::{FromRedisValue, Value, from_redis_value};
 
 use super::failure;
 use crate::store::{
-    CancelResult, Claim, DueMessage, Error, Id, StoredMessage, Lease, Destination, ListedMessage, Listing, Position, Result, codec,
+    CancelResult, Claim, Destination, DueMessage, Error, Id, Lease, ListedMessage, Listing,
+    Position, Result, StoredMessage, codec,
 };
 
 /// The answer of a script, and whose it is.
@@ -135,7 +136,7 @@ impl Reply {
         let mut counts = Vec::new();
         while !items.is_empty() {
             let (key, count): (String, u64) = (items.next()?, items.next()?);
-            counts.extend(Destination::from_key(&key).map(|line| (line, count)));
+            counts.extend(Destination::from_key(&key).map(|destination| (destination, count)));
         }
         counts.sort();
         Ok((total, counts))

@@ -8,20 +8,20 @@ use std::{
 };
 
 use retryrmq::{
-    Backoff, Browse, Client, Policy, Record, Resend, WaitingQueue, WaitingMessage, dropped_queue, parking_queue,
-    terminal_escape,
+    Backoff, Browse, Client, Policy, Record, Resend, WaitingMessage, WaitingQueue, dropped_queue,
+    parking_queue, terminal_escape,
 };
 
 use tokio::sync::watch;
 
-use super::{Job, MessageOutcome, JobKind};
+use super::{Job, JobKind, MessageOutcome};
 use crate::{
     ServiceConfig,
     alerting_runtime::RunningTasks,
-    history::{HistoryAction, Event, History},
+    history::{Event, History, HistoryAction},
     intake::is_packed,
     memory_budget::MemoryBudget,
-    web::body::{QueueMasks, MaskCache},
+    web::body::{MaskCache, QueueMasks},
 };
 
 /// As many copies are on their way at a time.
@@ -210,7 +210,9 @@ impl JobRunner<'_> {
                 Ok(()) => sent.push(record),
                 Err(why) => {
                     let hint = match action {
-                        HistoryAction::Dropped => "; `retryrmq parked drop --for-good` keeps no copy",
+                        HistoryAction::Dropped => {
+                            "; `retryrmq parked drop --for-good` keeps no copy"
+                        }
                         _ => "",
                     };
                     self.tell_of(&record, Err(&format!("{stays}: {why}{hint}")));
@@ -230,7 +232,9 @@ impl JobRunner<'_> {
         }
         for record in &sent {
             let said = match action {
-                HistoryAction::Replayed => format!("replayed to {}", terminal_escape::line(&record.home)),
+                HistoryAction::Replayed => {
+                    format!("replayed to {}", terminal_escape::line(&record.home))
+                }
                 HistoryAction::Restored => "parked again".to_owned(),
                 _ => "dropped".to_owned(),
             };
@@ -288,10 +292,16 @@ impl JobRunner<'_> {
         self.goes_on()?;
         self.write(&[self.begun()]).await?;
         let waiting = self.client.waiting(&self.job.queue);
-        let policies = self.service_config.policies().chain(self.policies_of(marks));
+        let policies = self
+            .service_config
+            .policies()
+            .chain(self.policies_of(marks));
         let waiting_queues = waiting.queues(policies).await.map_err(sentence)?;
         let mut left: HashSet<&str> = marks.iter().map(String::as_str).collect();
-        for waiting_queue in waiting_queues.iter().filter(|waiting_queue| waiting_queue.messages > 0) {
+        for waiting_queue in waiting_queues
+            .iter()
+            .filter(|waiting_queue| waiting_queue.messages > 0)
+        {
             if left.is_empty() {
                 break;
             }
@@ -310,10 +320,16 @@ impl JobRunner<'_> {
                             return Err(delivery_count_exceeded(waiting_message, waiting_queue));
                         }
                     }
-                    wave.extend(next.filter(|waiting_message| left.remove(waiting_message.mark.as_str())));
+                    wave.extend(
+                        next.filter(|waiting_message| left.remove(waiting_message.mark.as_str())),
+                    );
                     if wave.len() == WAVE || is_over && !wave.is_empty() {
                         let event = |waiting_message| {
-                            let event = Event::to_waiting_message(HistoryAction::Cancelled, &self.job.queue, waiting_message);
+                            let event = Event::to_waiting_message(
+                                HistoryAction::Cancelled,
+                                &self.job.queue,
+                                waiting_message,
+                            );
                             event.by(&self.job.who, &self.job.id)
                         };
                         let events: Vec<_> = wave.iter().map(event).collect();
@@ -474,7 +490,10 @@ async fn has(
 }
 
 /// Why nobody looks any further.
-fn delivery_count_exceeded(waiting_message: &WaitingMessage, waiting_queue: &WaitingQueue) -> String {
+fn delivery_count_exceeded(
+    waiting_message: &WaitingMessage,
+    waiting_queue: &WaitingQueue,
+) -> String {
     let name = match waiting_message.message().message_id() {
         Some(id) if !id.is_empty() => terminal_escape::line(id).into_owned(),
         _ => waiting_message.mark.clone(),

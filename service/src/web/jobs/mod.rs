@@ -19,10 +19,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-pub(super) use job::{Job, MessageOutcome, Progress, JobKind};
+pub(super) use job::{Job, JobKind, MessageOutcome, Progress};
 use job_runner::JobRunner;
 
-use crate::{ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget};
+use crate::{
+    ServiceConfig, alerting_runtime::RunningTasks, history::History, memory_budget::MemoryBudget,
+};
 
 /// Jobs whose results are remembered; the history has what they did for longer.
 const MOST: usize = 100;

@@ -15,7 +15,7 @@ use retryrmq::terminal_escape;
 use super::{
     super::{
         Page,
-        jobs::{Job, MessageOutcome, Progress, JobKind, marks},
+        jobs::{Job, JobKind, MessageOutcome, Progress, marks},
         notes_cache::sentence,
         relative_time::RelativeTime,
         request::{Layout, WebRequest},
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     alerts::Silence,
-    history::{HistoryAction, Event},
+    history::{Event, HistoryAction},
 };
 
 /// Messages that a confirmation names one by one.
@@ -100,7 +100,10 @@ pub(in super::super) async fn confirm(
             .filter_map(|event| event.mark.clone())
             .collect();
     }
-    let is_of_messages = matches!(work, JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_));
+    let is_of_messages = matches!(
+        work,
+        JobKind::Replay(_) | JobKind::Drop(_) | JobKind::Cancel(_)
+    );
     if !is_of_messages && !matches!(work, JobKind::Silence(_)) {
         return web_request.refuse(StatusCode::BAD_REQUEST, "This needs no confirmation.");
     }
@@ -168,9 +171,13 @@ pub(in super::super) async fn begin(
     };
     let queue = first(&pairs, "queue");
     let service_config = Arc::clone(&web_request.service_config);
-    let job = page
-        .jobs
-        .begin(client, work, queue, &web_request.web_user.name, service_config);
+    let job = page.jobs.begin(
+        client,
+        work,
+        queue,
+        &web_request.web_user.name,
+        service_config,
+    );
     Redirect::to(&format!("/jobs/{}", job.id)).into_response()
 }
 
@@ -395,7 +402,9 @@ fn of_history(page: &Page, id: &str, web_request: &WebRequest, now: Timestamp) -
         })
         .collect();
     let count = actions.len();
-    let dropped = actions.iter().filter(|action| action.event == HistoryAction::Dropped);
+    let dropped = actions
+        .iter()
+        .filter(|action| action.event == HistoryAction::Dropped);
     let dropped: Vec<_> = dropped.map(|action| Event::text(&action.mark)).collect();
     web_request.show(&One {
         dropped: dropped.join(","),

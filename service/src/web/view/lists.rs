@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     alerts::failure_id,
-    history::{Event, Group, QueueSummary as QueueLine},
+    history::{Event, Group, QueueSummary},
     store::{Destination, Page as Part, Store},
 };
 
@@ -48,7 +48,7 @@ struct Queues {
 
 /// A queue in a list.
 struct QueueRow {
-    line: QueueLine,
+    line: QueueSummary,
     parked: Depth,
 }
 
@@ -71,7 +71,10 @@ impl Depth {
     }
 }
 
-pub(in super::super) async fn queues(State(page): State<Page>, web_request: WebRequest) -> Response {
+pub(in super::super) async fn queues(
+    State(page): State<Page>,
+    web_request: WebRequest,
+) -> Response {
     let now = Timestamp::now();
     let index = page.history.index();
     let mut lines = index.queues(now);
@@ -82,14 +85,14 @@ pub(in super::super) async fn queues(State(page): State<Page>, web_request: WebR
     lines.extend(
         others
             .filter(|name| !known.contains(*name))
-            .map(|name| QueueLine {
+            .map(|name| QueueSummary {
                 name: name.clone(),
-                ..QueueLine::default()
+                ..QueueSummary::default()
             }),
     );
     let names = lines.iter().map(|line| line.name.as_str());
     let depths = page.depths.parked(client(&page, &web_request), names).await;
-    let row = |line: QueueLine| {
+    let row = |line: QueueSummary| {
         let known = || watched.as_ref()?.get(&line.name).copied();
         let broker = depths.get(&line.name).copied().or_else(known);
         let history = line.parked as u64;
@@ -155,7 +158,9 @@ impl GroupRow {
 
 /// What is known of the notes already, where another site asks: they stand in a queue.
 async fn notes(page: &Page, web_request: &WebRequest, queue: &str) -> Arc<Notes> {
-    page.notes_cache.about(client(page, web_request), queue).await
+    page.notes_cache
+        .about(client(page, web_request), queue)
+        .await
 }
 
 /// Another site does not make the service ask the broker.
@@ -194,7 +199,9 @@ pub(in super::super) async fn queue(
     let notes = notes(&page, &web_request, &queue).await;
     let now = Timestamp::now();
     let index = page.history.index();
-    let depths = page.depths.parked(client(&page, &web_request), [queue.as_str()]);
+    let depths = page
+        .depths
+        .parked(client(&page, &web_request), [queue.as_str()]);
     let parked = Depth {
         broker: depths.await.get(&queue).copied(),
         history: index.parked_events(&queue, None).len() as u64,
@@ -256,7 +263,10 @@ pub(in super::super) async fn group(
         );
     };
     let parked_events = index.parked_events(&queue, Some(&fingerprint));
-    let rows = parked_events.iter().take(MOST).map(|death| Row::of(death, now));
+    let rows = parked_events
+        .iter()
+        .take(MOST)
+        .map(|death| Row::of(death, now));
     web_request.show(&OneGroup {
         layout: web_request.layout(format!(
             "{} in {}",
@@ -293,7 +303,10 @@ struct Kept {
     fault: Option<String>,
 }
 
-pub(in super::super) async fn waiting(State(page): State<Page>, web_request: WebRequest) -> Response {
+pub(in super::super) async fn waiting(
+    State(page): State<Page>,
+    web_request: WebRequest,
+) -> Response {
     let now = Timestamp::now();
     let kept = match &page.store {
         Some(store) => Some(in_store(store.as_ref(), now).await),
@@ -324,7 +337,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
     let part = Part {
         from: None,
         limit: MOST,
-        line: None,
+        destination: None,
     };
     match store.list(&part).await {
         Ok(listing) => {
@@ -334,7 +347,7 @@ async fn in_store(store: &impl Store, now: Timestamp) -> Kept {
                 let id = properties.message_id().as_ref();
                 let event = Event {
                     at: now,
-                    queue: match listed.message.line() {
+                    queue: match listed.message.destination() {
                         Destination::Queue(queue) => queue,
                         Destination::Exchange(exchange, _) => {
                             format!("exchange {exchange}, routing key {}", draft.routing_key)

@@ -104,7 +104,11 @@ fn of(
     let now = Timestamp::now();
     let message = record.message();
     let line = |text: &str| terminal_escape::line(text).into_owned();
-    let moment = |at| Timestamp::try_from(at).ok().map(|at| RelativeTime::of(at, now));
+    let moment = |at| {
+        Timestamp::try_from(at)
+            .ok()
+            .map(|at| RelativeTime::of(at, now))
+    };
     let mut facts = Vec::new();
     let reason = record.reason.map_or("unknown", |reason| reason.as_str());
     facts.push(("reason", reason.to_owned()));

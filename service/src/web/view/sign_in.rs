@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::super::{
     Page, auth,
-    request::{RequestContext, Layout, set_cookie},
+    request::{Layout, RequestContext, set_cookie},
 };
 
 #[derive(Template)]
@@ -79,7 +79,10 @@ pub(in super::super) async fn signed_in(
     response
 }
 
-pub(in super::super) async fn sign_out(context: RequestContext, Form(said): Form<SignInForm>) -> Response {
+pub(in super::super) async fn sign_out(
+    context: RequestContext,
+    Form(said): Form<SignInForm>,
+) -> Response {
     if !context.is_ours(&said.word) {
         return show(
             &context,

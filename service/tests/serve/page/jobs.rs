@@ -7,7 +7,7 @@ use retryrmq_harness::{Amqp, QueueType, Version, eventually, on_brokers, on_brok
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy};
 
 #[tokio::test]
 async fn a_job_takes_as_many_messages_as_the_history_may_know_by_name() {

@@ -6,7 +6,7 @@ use retryrmq::{Client, FailedMessage, Failure, Outcome, ParkReason};
 use retryrmq_harness::{QueueType, eventually, on_brokers};
 
 use super::{Visitor, depth, link, people, value_of};
-use crate::fixture::{NativeConsumer, DEADLINE, Replica, declare, id, policy, text};
+use crate::fixture::{DEADLINE, NativeConsumer, Replica, declare, id, policy, text};
 
 const POLICY: &str = r#"
 [defaults]

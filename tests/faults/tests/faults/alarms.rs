@@ -65,7 +65,8 @@ pub(crate) async fn alarm(node: &Node) {
             "every first attempt is made and every success acknowledged",
             || async {
                 let stats = consumer.stats();
-                let done = recorder.attempts().len() >= SUCCEED + FAIL && stats.acked >= SUCCEED as u64;
+                let done =
+                    recorder.attempts().len() >= SUCCEED + FAIL && stats.acked >= SUCCEED as u64;
                 done.then_some(())
                     .ok_or_else(|| format!("{what}: {stats:?}"))
             },

@@ -2,15 +2,15 @@
 //! by name, so that the others run beside it.
 
 use crate::alarms::{alarm, ended_in_an_alarm};
+use crate::fixture::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
 use crate::fullness::full_work_queue;
 use crate::young_waiting_queues::killed_after_a_waiting_queue_was_made;
-use crate::fixture::{QUEUE, loaded, no_connection_is_left, seen, show_logs};
 use retryrmq::Client;
+use retryrmq_faults::disruption::Disruption;
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::disruption::Disruption;
 use retryrmq_harness::{Node, QueueType, on_brokers};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Consumers that are killed at random moments under load.
 
-use crate::fixture::{QUEUE, Fixture, WORKER, seen};
+use crate::fixture::{Fixture, QUEUE, WORKER, seen};
+use retryrmq_faults::disruption::Disruption;
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::publisher::Publisher;
-use retryrmq_faults::disruption::Disruption;
-use retryrmq_faults::worker::{HandlerScript, WorkerOptions, WorkerOutput, Worker};
+use retryrmq_faults::worker::{HandlerScript, Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Broker, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,7 +31,10 @@ async fn is_killed_after_each_start(broker: &Broker, kind: QueueType, handles: H
     let (mut in_between, mut earlier) = (Vec::new(), 0);
     for round in 1..=ROUNDS {
         for number in 0..MESSAGES {
-            fixture.amqp.publish(QUEUE, format!("{round}.{number}")).await;
+            fixture
+                .amqp
+                .publish(QUEUE, format!("{round}.{number}"))
+                .await;
         }
         let worker_output = WorkerOutput::default();
         let mut worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);

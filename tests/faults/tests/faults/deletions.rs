@@ -1,6 +1,6 @@
 //! Queues that somebody deletes while they are needed.
 
-use crate::fixture::{QUEUE, Fixture, loaded, seen};
+use crate::fixture::{Fixture, QUEUE, loaded, seen};
 use retryrmq::{Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;

@@ -1,11 +1,11 @@
 //! How a consumer drains and ends.
 
-use crate::fixture::{Gate, QUEUE, Fixture, WORKER, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, WORKER, seen};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
 use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;

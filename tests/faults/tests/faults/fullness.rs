@@ -1,13 +1,13 @@
 //! Queues that refuse messages because they are full.
 
-use crate::fixture::{Gate, QUEUE, Fixture, WORKER, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, WORKER, seen};
 use lapin::types::{AMQPValue, FieldTable};
 use nix::sys::signal::Signal;
 use retryrmq::{Client, Message, Policy, Publish};
 use retryrmq_faults::DEADLINE;
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::worker::{HandlerScript, WorkerOptions, WorkerOutput, Worker};
+use retryrmq_faults::worker::{HandlerScript, Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Node, QueueType, eventually, on_queue_types};
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,12 +1,12 @@
 //! Connections that are cut, stalled and refused at random moments under load.
 
-use crate::fixture::{QUEUE, Fixture, loaded, seen};
+use crate::fixture::{Fixture, QUEUE, loaded, seen};
 use retryrmq::Client;
+use retryrmq_faults::disruption::Disruption;
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::load;
 use retryrmq_faults::publisher::Publisher;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::disruption::Disruption;
 use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::time::Duration;
 
@@ -106,7 +106,10 @@ async fn nothing_is_lost_when_connections_are_cut_stalled_refused_and_closed() {
             running.stats(),
         );
         assert_eq!(running.stats().outstanding, 0);
-        assert!(recorder.count("reconnected") > 0, "{what}: no harm was done");
+        assert!(
+            recorder.count("reconnected") > 0,
+            "{what}: no harm was done"
+        );
         load_ledger
             .balance(&broker, fixture.vhost.name(), &fixture.amqp, &what)
             .await;

@@ -1,6 +1,6 @@
 //! The retry budget: a consumer whose attempts all fail pauses, and probes.
 
-use crate::fixture::{QUEUE, Fixture, seen};
+use crate::fixture::{Fixture, QUEUE, seen};
 use retryrmq::{Message, Pause, Policy, Publish};
 use retryrmq_faults::recorder::Recorder;
 use retryrmq_harness::on_queue_types;

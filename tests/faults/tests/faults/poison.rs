@@ -1,11 +1,11 @@
 //! A message that takes its consumer down, and its innocent neighbours.
 
-use crate::fixture::{QUEUE, Fixture, WORKER, seen};
+use crate::fixture::{Fixture, QUEUE, WORKER, seen};
 use retryrmq::types::{AMQPValue, FieldTable};
 use retryrmq::{Message, Policy, Publish};
 use retryrmq_faults::ledger::LoadLedger;
 use retryrmq_faults::recorder::Recorder;
-use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
 use retryrmq_faults::{DEADLINE, load};
 use retryrmq_harness::{eventually, on_queue_types};
 use std::collections::BTreeMap;

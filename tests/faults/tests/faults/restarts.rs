@@ -1,10 +1,10 @@
 //! Ordinary restarts, which must cost no message anything.
 
-use crate::fixture::{QUEUE, Fixture, WORKER};
+use crate::fixture::{Fixture, QUEUE, WORKER};
 use nix::sys::signal::Signal;
 use retryrmq::Publish;
 use retryrmq_faults::ledger::LoadLedger;
-use retryrmq_faults::worker::{WorkerOptions, WorkerOutput, Worker};
+use retryrmq_faults::worker::{Worker, WorkerOptions, WorkerOutput};
 use retryrmq_harness::{Amqp, QueueType, on_queue_types};
 use std::collections::BTreeMap;
 
@@ -53,7 +53,10 @@ async fn restarts_in_good_order_cost_nothing() {
         }
         orders.concurrency = 32;
         let worker = Worker::start(WORKER, &orders, &worker_output, &load_ledger);
-        crate::fixture::seen("all are handled", || load_ledger.handled_count() == MESSAGES).await;
+        crate::fixture::seen("all are handled", || {
+            load_ledger.handled_count() == MESSAGES
+        })
+        .await;
         worker.signal(Signal::SIGTERM);
         assert!(worker.ended().await.success(), "{what}");
         assert_eq!(worker_output.count_of("event", "parked"), 0, "{what}");

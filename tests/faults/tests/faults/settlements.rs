@@ -1,6 +1,6 @@
 //! Settlements that meet a connection which is not the one that their message came over.
 
-use crate::fixture::{Gate, QUEUE, Fixture, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, seen};
 use retryrmq::{Client, Event, Message, Outcome, Publish, RunningConsumer, Token};
 use retryrmq_faults::recorder::{Recorder, text};
 use retryrmq_faults::{DEADLINE, load};
@@ -8,7 +8,12 @@ use retryrmq_harness::{CutProxy, Direction, eventually, on_queue_types};
 use std::collections::BTreeSet;
 
 /// A consumer behind a proxy whose handlers wait at a gate.
-async fn gated(fixture: &Fixture, proxy: &CutProxy, recorder: &Recorder, gate: &Gate) -> (Client, RunningConsumer) {
+async fn gated(
+    fixture: &Fixture,
+    proxy: &CutProxy,
+    recorder: &Recorder,
+    gate: &Gate,
+) -> (Client, RunningConsumer) {
     let client = Client::connect(&format!("{}?name=shaken", proxy.url()))
         .await
         .unwrap();
@@ -62,14 +67,16 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
         seen("the old connections are gone", || proxy.open() == 0).await;
         proxy.resume();
         eventually(DEADLINE, "the one without an id ran again", || async {
-            (recorder.handled("without") == 2).then_some(()).ok_or_else(|| {
-                format!(
-                    "{:?} {:?} {:?}",
-                    recorder.attempts(),
-                    recorder.events(),
-                    running.stats()
-                )
-            })
+            (recorder.handled("without") == 2)
+                .then_some(())
+                .ok_or_else(|| {
+                    format!(
+                        "{:?} {:?} {:?}",
+                        recorder.attempts(),
+                        recorder.events(),
+                        running.stats()
+                    )
+                })
         })
         .await;
         seen("the other was recognised", || {
@@ -81,7 +88,11 @@ async fn what_was_handled_but_not_acknowledged_does_not_run_again_if_it_has_an_i
             let known = matches!(event, Event::AlreadyHandled { .. });
             known && (fields.queue, fields.message_id) == (QUEUE, Some("with"))
         };
-        assert!(recorder.events().iter().any(is_known), "{:?}", recorder.events());
+        assert!(
+            recorder.events().iter().any(is_known),
+            "{:?}",
+            recorder.events()
+        );
         assert_eq!((recorder.runs("with"), recorder.runs("without")), (1, 2));
         fixture.is_empty(QUEUE).await;
         running.close().await;
@@ -103,11 +114,17 @@ async fn what_is_handled_while_there_is_no_connection_does_not_run_again_if_it_h
         seen("it runs", || recorder.attempts().len() == 1).await;
         proxy.refuse();
         proxy.cut();
-        seen("the connection is lost", || recorder.count("disconnected") == 1).await;
+        seen("the connection is lost", || {
+            recorder.count("disconnected") == 1
+        })
+        .await;
         gate.open();
         seen("its success was heard of", || running.stats().stale == 1).await;
         proxy.resume();
-        seen("it was recognised", || recorder.count("already_handled") == 1).await;
+        seen("it was recognised", || {
+            recorder.count("already_handled") == 1
+        })
+        .await;
         assert_eq!((recorder.runs("with"), recorder.handled("with")), (1, 1));
         fixture.is_empty(QUEUE).await;
         running.close().await;
@@ -128,7 +145,10 @@ async fn the_end_waits_for_handlers_whose_connection_was_lost() {
         seen("it runs", || recorder.attempts().len() == 1).await;
         proxy.refuse();
         proxy.cut();
-        seen("the connection is lost", || recorder.count("disconnected") == 1).await;
+        seen("the connection is lost", || {
+            recorder.count("disconnected") == 1
+        })
+        .await;
         let closing = tokio::spawn({
             let running = running.clone();
             async move { running.close().await }
@@ -165,10 +185,17 @@ async fn a_message_that_never_succeeded_runs_again_however_often_the_connection_
         let (client, running) = gated(&fixture, &proxy, &recorder, &gate).await;
         for cut in 1..=4 {
             eventually(DEADLINE, "it runs", || async {
-                let worker_output = (recorder.count("detoured"), recorder.count("already_handled"));
-                (recorder.runs("never") >= cut).then_some(()).ok_or_else(|| {
-                    format!("{what}: {cut} cuts, (detours, acknowledged unseen): {worker_output:?}")
-                })
+                let worker_output = (
+                    recorder.count("detoured"),
+                    recorder.count("already_handled"),
+                );
+                (recorder.runs("never") >= cut)
+                    .then_some(())
+                    .ok_or_else(|| {
+                        format!(
+                            "{what}: {cut} cuts, (detours, acknowledged unseen): {worker_output:?}"
+                        )
+                    })
             })
             .await;
             proxy.cut();

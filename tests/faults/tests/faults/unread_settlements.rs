@@ -1,6 +1,6 @@
 //! A broker that does not take what a consumer settles: the end comes all the same.
 
-use crate::fixture::{Gate, QUEUE, Fixture, seen};
+use crate::fixture::{Fixture, Gate, QUEUE, seen};
 use retryrmq::{Client, Message, Publish};
 use retryrmq_faults::DEADLINE;
 use retryrmq_faults::recorder::Recorder;

@@ -67,7 +67,8 @@ pub(crate) async fn killed_after_a_waiting_queue_was_made(node: &Node) {
             DEADLINE,
             "all are handled, or kept because their waiting queue is dead",
             || async {
-                let (handled, failed) = (recorder.handled_count(), recorder.count("publish_failed"));
+                let (handled, failed) =
+                    (recorder.handled_count(), recorder.count("publish_failed"));
                 (handled == MESSAGES || failed > 0)
                     .then_some(())
                     .ok_or_else(|| format!("{what}: {:?}", consumer.stats()))

@@ -23,7 +23,10 @@ impl Broker {
                 "NOT_ALLOWED - attempt to reuse consumer tag '{}'",
                 consume.tag
             );
-            return Err(MethodRefused::Connection(crate::Refusal { code: 530, text }));
+            return Err(MethodRefused::Connection(crate::Refusal {
+                code: 530,
+                text,
+            }));
         }
         let name = &consume.queue;
         let vhost = &self.profile.vhost;

@@ -1,10 +1,10 @@
 //! Dead letters on their way.
 
 use super::Broker;
-use crate::event_queue::Event;
-use crate::nondeterminism::Delay;
 use crate::death::Reason;
+use crate::event_queue::Event;
 use crate::message::{End, Message};
+use crate::nondeterminism::Delay;
 use crate::queue::QueueId;
 use std::sync::Arc;
 

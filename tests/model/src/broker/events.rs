@@ -110,7 +110,8 @@ impl Broker {
         if used + lease <= now {
             self.remove_queue(id);
         } else {
-            self.event_queue.add(used + lease, Event::Lease { queue: id });
+            self.event_queue
+                .add(used + lease, Event::Lease { queue: id });
         }
     }
 }

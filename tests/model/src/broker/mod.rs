@@ -8,10 +8,10 @@ mod publishing;
 mod queues;
 mod settling;
 
-use crate::event_queue::{EventQueue, Event};
-use crate::nondeterminism::{Nondeterminism, Delay, UnknownOutcome};
 use crate::connection::{Channel, Connection, Unsettled};
+use crate::event_queue::{Event, EventQueue};
 use crate::frame::{Delivery, Refusal};
+use crate::nondeterminism::{Delay, Nondeterminism, UnknownOutcome};
 use crate::queue::{ConsumerKey, Context, Effect, Holder, Queue, QueueId};
 use crate::settings::Policy;
 use crate::{ConnectionId, Frame, MessageId, Method, Name, Profile};

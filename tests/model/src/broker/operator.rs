@@ -2,12 +2,12 @@
 
 use super::queues::count;
 use super::{Broker, Exchange};
-use crate::event_queue::Event;
-use crate::nondeterminism::UnknownOutcome;
 use crate::connection::Connection;
 use crate::declaration::check;
+use crate::event_queue::Event;
 use crate::frame::Refusal;
 use crate::method::Declare;
+use crate::nondeterminism::UnknownOutcome;
 use crate::queue::QueueId;
 use crate::settings::{Policy, QueueType, Settings};
 use crate::{ConnectionId, Frame, MessageId, Name};
@@ -363,7 +363,10 @@ impl Broker {
             return;
         }
         // The queue asks while it is borrowed; so the answers come from a chance that is taken out meanwhile.
-        let mut nondeterminism = std::mem::replace(&mut self.nondeterminism, Box::new(crate::nondeterminism::Prompt));
+        let mut nondeterminism = std::mem::replace(
+            &mut self.nondeterminism,
+            Box::new(crate::nondeterminism::Prompt),
+        );
         let doubts = std::cell::RefCell::new(&mut nondeterminism);
         let lost = || doubts.borrow_mut().happens(UnknownOutcome::UnconfirmedLost);
         let undone = || doubts.borrow_mut().happens(UnknownOutcome::SettlementLost);

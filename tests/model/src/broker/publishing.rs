@@ -2,10 +2,10 @@
 
 use super::{Broker, MethodRefused};
 use crate::event_queue::Event;
-use crate::nondeterminism::Delay;
 use crate::frame::Returned;
 use crate::message::{Message, without};
 use crate::method::Publish;
+use crate::nondeterminism::Delay;
 use crate::queue::{Publisher, QueueId};
 use crate::size::encoded;
 use crate::{ConnectionId, Frame, Name, Refusal, Version};

@@ -1,8 +1,8 @@
 //! Queues are declared, deleted, purged and bound.
 
 use super::{Broker, MethodRefused};
-use crate::event_queue::Event;
 use crate::declaration::{Existing, check, compare};
+use crate::event_queue::Event;
 use crate::method::Declare;
 use crate::queue::{Declaration, Queue, QueueId};
 use crate::settings::{QueueType, Settings};

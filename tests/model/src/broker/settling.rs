@@ -1,8 +1,8 @@
 //! Acknowledgements and their opposites.
 
 use super::{Broker, MethodRefused};
-use crate::nondeterminism::Delay;
 use crate::connection::Unsettled;
+use crate::nondeterminism::Delay;
 use crate::queue::{QueueId, Return};
 use crate::{ConnectionId, Frame, Name};
 use std::collections::BTreeMap;

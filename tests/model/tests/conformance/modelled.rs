@@ -1,8 +1,8 @@
 //! A program on the model. It decides what a step means: which delivery tag is settled, which channel is opened.
 
 use crate::layout::Layout;
+use crate::observation::{Answer, ChannelObservation, Observation, Seen};
 use crate::program::{CHANNELS, Forgery, How, Step};
-use crate::observation::{Answer, ChannelObservation, Seen, Observation};
 use retryrmq_model::lapin::BasicProperties;
 use retryrmq_model::lapin::types::{AMQPValue, FieldArray, FieldTable};
 use retryrmq_model::{

@@ -1,8 +1,8 @@
 //! A program on a real broker.
 
 use crate::modelled::Action;
+use crate::observation::{Answer, ChannelObservation, Observation, Seen};
 use crate::program::{CHANNELS, How};
-use crate::observation::{Answer, ChannelObservation, Seen, Observation};
 use futures_util::StreamExt;
 use retryrmq_harness::lapin::message::Delivery;
 use retryrmq_harness::lapin::options::{

@@ -1,9 +1,9 @@
 //! Programs on both, many at once; a difference is looked at again with more patience, and then made short.
 
 use crate::modelled::Modelled;
+use crate::observation::{Observation, differences};
 use crate::program::{Program, Step, Subject};
 use crate::real::{Clients, Real};
-use crate::observation::{Observation, differences};
 use futures_util::StreamExt;
 use futures_util::stream;
 use retryrmq_harness::{Broker, Vhost};

@@ -1,8 +1,8 @@
 //! A broker with one client, and few words for what it does.
 
 use retryrmq_model::{
-    Broker, Nondeterminism, ConnectionId, Consume, Declare, Delay, Delivery, UnknownOutcome, Frame, Method, Profile,
-    Publish, QueueType, Version,
+    Broker, ConnectionId, Consume, Declare, Delay, Delivery, Frame, Method, Nondeterminism,
+    Profile, Publish, QueueType, UnknownOutcome, Version,
 };
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What is left after a broker died.
 
-use crate::fixture::{SLOW, Fixture};
+use crate::fixture::{Fixture, SLOW};
 use retryrmq_model::{Method, Publish, QueueType, Version};
 use std::time::Duration;
 

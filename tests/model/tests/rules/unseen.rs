@@ -77,7 +77,9 @@ fn of_a_users_and_an_operators_limit_the_lower_counts() {
         };
         let mut fixture = Fixture::new(Version::V4_3);
         fixture.broker.set_policy("orders", limit(user));
-        let set = fixture.broker.set_operator_policy("orders", limit(operator));
+        let set = fixture
+            .broker
+            .set_operator_policy("orders", limit(operator));
         set.unwrap();
         fixture.declare("orders", QueueType::Classic);
         (0..5).for_each(|_| fixture.publish("orders", ""));
@@ -98,7 +100,11 @@ fn without_its_feature_flag_3_10_dead_letters_at_most_once_until_a_policy_is_set
         fixture.broker.enable_stream_queue();
         fixture.declare_as(waiting("new"));
         assert!(holds(&mut fixture, "new"));
-        assert_eq!(holds(&mut fixture, "wait"), !needs_it, "it goes on as before");
+        assert_eq!(
+            holds(&mut fixture, "wait"),
+            !needs_it,
+            "it goes on as before"
+        );
         let any = Policy {
             max_length: Some(1_000),
             ..Policy::default()

@@ -11,8 +11,8 @@ use retryrmq_harness::{Amqp, QueueType, Vhost};
 
 use crate::hostile;
 use crate::judge;
+use crate::observations::{Observations, RemainingMessage, sha256};
 use crate::scenario::{Message, QueueKind, Scenario};
-use crate::observations::{RemainingMessage, Observations, sha256};
 use crate::{field, property, unreadable};
 
 /// Why the checker itself could not go on: nothing that a driver can be blamed for.
@@ -27,7 +27,11 @@ pub struct Fixture {
 
 impl Fixture {
     /// Connects and declares what the scenario says stands there beforehand.
-    pub async fn set(vhost: Vhost, scenario: &Scenario, kind: QueueKind) -> Result<Self, CheckerError> {
+    pub async fn set(
+        vhost: Vhost,
+        scenario: &Scenario,
+        kind: QueueKind,
+    ) -> Result<Self, CheckerError> {
         let amqp = vhost.connect().await;
         let topology = &scenario.topology;
         for exchange in &topology.exchanges {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::line::{Attempt, Line};
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{EventExpect, ID_HEADER, FieldMatchers};
+use crate::scenario::{EventExpect, FieldMatchers, ID_HEADER};
 
 /// What a driver told and what the broker held in the end.
 #[derive(Clone, Debug, Default)]

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use retryrmq_harness::{Broker, Matrix, Node};
 
 use crate::driver::{DriverCommand, describe};
+use crate::fixture::CheckerError;
 use crate::matrix::{cells, in_matrix, run_all};
 use crate::report;
 use crate::run::RunOptions;
 use crate::scenario::{QueueKind, Scenario, find_files};
-use crate::fixture::CheckerError;
 
 /// How many runs go on at one time; they mostly wait.
 pub const JOBS: usize = 12;

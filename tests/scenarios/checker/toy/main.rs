@@ -286,7 +286,11 @@ impl Toy {
                     AMQPValue::LongString("toy".into()),
                 );
             }
-            let target = if parked { self.parking() } else { self.waiting_queue() };
+            let target = if parked {
+                self.parking()
+            } else {
+                self.waiting_queue()
+            };
             let properties: BasicProperties = delivery.properties.clone().with_headers(headers);
             let options = BasicPublishOptions::default();
             self.channel

@@ -1,7 +1,7 @@
 //! Policies for the queue in which messages are parked. Only the management API shows them, so `doctor` says what they delete.
 
 use crate::{By, by_both};
-use retryrmq_strange::{MatrixCell, Loss, PARKED, Setting, check};
+use retryrmq_strange::{Loss, MatrixCell, PARKED, Setting, check};
 use serde_json::json;
 
 const QUEUES: &str = r"^orders\.parked$";

@@ -1,7 +1,7 @@
 //! Policies for the queues in which failed messages wait.
 
 use crate::{By, by_both};
-use retryrmq_strange::{MatrixCell, Loss, Setting, WAITING, check};
+use retryrmq_strange::{Loss, MatrixCell, Setting, WAITING, check};
 use serde_json::json;
 
 const QUEUES: &str = r"^orders\.retry\.";

@@ -1,7 +1,7 @@
 //! Policies for the work queue. They mean what their owner meant; retryrmq may lose nothing more.
 
 use crate::{By, by_both};
-use retryrmq_strange::{MatrixCell, Loss, QUEUE, QueueType, Setting, check};
+use retryrmq_strange::{Loss, MatrixCell, QUEUE, QueueType, Setting, check};
 use serde_json::json;
 
 const QUEUES: &str = "^orders$";

@@ -8,8 +8,8 @@ use super::*;
 use crate::{
     Failure, Outcome, Policy,
     retry::{
-        Action, Admission, Counting, HistoryEntry, Limits, Origin, DeliveryPast, RetryState, CopyHeaders, admit,
-        decide,
+        Action, Admission, CopyHeaders, Counting, DeliveryPast, HistoryEntry, Limits, Origin,
+        RetryState, admit, decide,
     },
 };
 
@@ -111,7 +111,11 @@ fn no_headers_make_a_consumer_go_wrong() {
             },
             Counting::Deliveries,
         ] {
-            for past in [DeliveryPast::None, DeliveryPast::Returned, DeliveryPast::Uncounted] {
+            for past in [
+                DeliveryPast::None,
+                DeliveryPast::Returned,
+                DeliveryPast::Uncounted,
+            ] {
                 let state = RetryState::read("orders", counting, past, &properties);
                 assert!(state.attempt() > state.retries);
                 let admission = admit(&state, &limits);
@@ -130,7 +134,8 @@ fn no_headers_make_a_consumer_go_wrong() {
                     Action::Retry { retry, .. } => {
                         assert!(retry > state.retries && retry <= policy.max_retries());
                         let copy = stamp.retry(retry, &Failure::new("no"), None);
-                        let next = RetryState::read("orders", Counting::Header, DeliveryPast::None, &copy);
+                        let next =
+                            RetryState::read("orders", Counting::Header, DeliveryPast::None, &copy);
                         assert_eq!(next.retries, retry);
                         let ours = |(name, _): &(&str, &str)| *name == "x-retry-count";
                         assert!(!next.distrusted.iter().any(ours), "{:?}", next.distrusted);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{Declare, Policy, QueueType};
 
-use super::{AtMostOnce, PARKED, QUEUE, Setting, Unreadable, WAITING, Simulation};
+use super::{AtMostOnce, PARKED, QUEUE, Setting, Simulation, Unreadable, WAITING};
 
 /// Which kinds of faults there are.
 #[derive(Clone, Copy, Debug)]

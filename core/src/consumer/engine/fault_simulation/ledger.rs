@@ -202,7 +202,9 @@ impl Ledger {
     pub(super) fn doubtful(&mut self, _: u32) {}
 
     pub(super) fn kind(&self, number: u32) -> HandlerScript {
-        self.pages.get(&number).map_or(HandlerScript::Fine, |page| page.kind)
+        self.pages
+            .get(&number)
+            .map_or(HandlerScript::Fine, |page| page.kind)
     }
 
     /// An attempt begins; returns how many there were before.

@@ -11,8 +11,8 @@
 //! A run fails with its seed and the end of its trace. `RETRYRMQ_SIMULATE_SEED` plays one seed alone,
 //! `RETRYRMQ_SIMULATE_SECONDS` says how long to go on (`make simulate`); without it the seeds are always the same.
 
-mod ledger;
 mod faults;
+mod ledger;
 mod operator;
 mod publisher;
 mod replica;
@@ -28,7 +28,7 @@ use std::{
 use retryrmq_model::{Broker, ConnectionId, Declare, Profile, Publish, QueueType, Seeded, Version};
 
 use self::{
-    ledger::Ledger, faults::Faults, operator::Operator, replica::Replica, service::ServiceModel,
+    faults::Faults, ledger::Ledger, operator::Operator, replica::Replica, service::ServiceModel,
 };
 use crate::{Policy, Strategy, types::AMQPValue};
 
@@ -256,13 +256,16 @@ impl Simulation {
         // They existed for long: a killed broker keeps them.
         broker.advance(Duration::from_secs(10));
         // A message that is to be held up must have failed before.
-        let first_fault = Duration::from_millis(match (setting.long_alarm, setting.loses_young_queues) {
-            (true, _) => random.u64(5_000..30_000),
-            (_, true) => random.u64(300..1_500),
-            _ => random.u64(300..4_000),
-        });
+        let first_fault =
+            Duration::from_millis(match (setting.long_alarm, setting.loses_young_queues) {
+                (true, _) => random.u64(5_000..30_000),
+                (_, true) => random.u64(300..1_500),
+                _ => random.u64(300..4_000),
+            });
         let service = match setting.service_away {
-            true => ServiceModel::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90))),
+            true => {
+                ServiceModel::who_comes_at(broker.now() + Duration::from_secs(random.u64(1..90)))
+            }
             false => ServiceModel::default(),
         };
         let replicas = (0..setting.replicas)

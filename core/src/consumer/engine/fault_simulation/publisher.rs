@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use retryrmq_model::{ConnectionId, Frame, Method, Publish, QueueType};
 
-use super::{QUEUE, Unreadable, Simulation, ledger::HandlerScript};
+use super::{QUEUE, Simulation, Unreadable, ledger::HandlerScript};
 use crate::{
     BasicProperties, Strategy,
     types::{AMQPValue, FieldTable},

@@ -6,7 +6,7 @@ use retryrmq_model::{QueueType, Version};
 
 use super::{
     super::mutants::{self, Mutant},
-    FailedRun, AtMostOnce, Faults, Setting, Unreadable, Simulation,
+    AtMostOnce, FailedRun, Faults, Setting, Simulation, Unreadable,
 };
 use crate::Strategy;
 

@@ -14,9 +14,9 @@ use crate::{
     connection::USUAL_HEADER_ROOM,
     consumer::{
         FailedMessage, Message, Received,
-        engine::{AttemptContext, NextAction, Copy},
+        engine::{AttemptContext, Copy, NextAction},
     },
-    retry::{Counting, Origin, DeliveryPast, RetryState},
+    retry::{Counting, DeliveryPast, Origin, RetryState},
     topology::{Detour, HANDOVER_QUEUE},
 };
 
@@ -75,7 +75,12 @@ pub(super) fn queue() -> Declare {
 
 /// What the service decides about a handed-over message.
 fn decided(setting: &Setting, properties: &BasicProperties, now: u64, draw: u64) -> Copy {
-    let state = RetryState::read(HANDOVER_QUEUE, Counting::Header, DeliveryPast::None, properties);
+    let state = RetryState::read(
+        HANDOVER_QUEUE,
+        Counting::Header,
+        DeliveryPast::None,
+        properties,
+    );
     let received = Received {
         properties: properties.clone(),
         state,

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::Published;
 use crate::matcher::{self, Seen as Sighting};
+use crate::observations::{Observations, RemainingMessage};
 use crate::property;
-use crate::scenario::{HandlerEnd, End, MessageExpect, Scenario, FieldMatchers};
-use crate::observations::{RemainingMessage, Observations};
+use crate::scenario::{End, FieldMatchers, HandlerEnd, MessageExpect, Scenario};
 
 pub(super) fn judge(
     scenario: &Scenario,

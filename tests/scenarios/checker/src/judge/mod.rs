@@ -17,8 +17,8 @@ use serde_json::Value;
 
 use crate::field;
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{Message, Scenario};
 use crate::observations::{Observations, sha256};
+use crate::scenario::{Message, Scenario};
 
 /// What differs between the expected and the seen.
 pub fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::Published;
 use crate::line::Attempt;
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{MessageExpect, FieldMatchers, Span};
 use crate::observations::Observations;
+use crate::scenario::{FieldMatchers, MessageExpect, Span};
 
 /// Both ends of a space are cut to whole milliseconds, by different clocks' ticks.
 const ROUNDING_MS: u64 = 1;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::matcher::{self, Seen as Sighting};
-use crate::scenario::{End, Scenario};
 use crate::observations::Observations;
+use crate::scenario::{End, Scenario};
 
 pub(super) fn judge(scenario: &Scenario, seen: &Observations) -> Vec<String> {
     let expect = &scenario.expect;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LOOK_EVERY, DEADLINE, Run};
+use super::{DEADLINE, LOOK_EVERY, Run};
 use crate::driver::{Driver, DriverEvent};
-use crate::line::Line;
 use crate::fixture::CheckerError;
+use crate::line::Line;
 
 /// What was unsettled when the driver ended comes back to its queue within this, also where the broker is busy.
 const RETURN: Duration = Duration::from_secs(30);

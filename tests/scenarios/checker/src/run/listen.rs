@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::{Ended, LOOK_EVERY, Run};
 use crate::driver::{Driver, DriverEvent};
-use crate::scenario::{Condition, Later};
 use crate::fixture::CheckerError;
+use crate::scenario::{Condition, Later};
 
 impl Run<'_> {
     /// Listens until enough was seen, something went wrong, or time is up.

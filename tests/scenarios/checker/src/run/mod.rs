@@ -5,20 +5,20 @@
 //! too often is therefore found without waiting for it: it would still be in some queue.
 
 mod end;
-mod stop_condition;
-mod side_tasks;
 mod listen;
+mod side_tasks;
+mod stop_condition;
 
 use std::time::{Duration, Instant};
 
 use retryrmq_harness::Broker;
 
 use crate::driver::{Described, Driver};
+use crate::fixture::{CheckerError, Fixture};
 use crate::judge::judge;
 use crate::line::Line;
-use crate::scenario::{HandlerEnd, Consume, Message, QueueKind, Scenario};
 use crate::observations::Observations;
-use crate::fixture::{Fixture, CheckerError};
+use crate::scenario::{Consume, HandlerEnd, Message, QueueKind, Scenario};
 use crate::task::{self, Task};
 
 /// A driver that is asked to end has this long to drain.

@@ -2,8 +2,8 @@
 
 use super::{DEADLINE, Run};
 use crate::driver::{Driver, DriverEvent};
-use crate::scenario::{Later, Message};
 use crate::fixture::CheckerError;
+use crate::scenario::{Later, Message};
 use crate::task::{Outgoing, Task};
 
 impl Run<'_> {

@@ -10,7 +10,7 @@ mod setup;
 mod span;
 mod step;
 
-pub use expect::{Count, End, EventExpect, Expect, MessageExpect, Refusal, FieldMatchers};
+pub use expect::{Count, End, EventExpect, Expect, FieldMatchers, MessageExpect, Refusal};
 pub use load::{LoadError, find_files};
 pub use message::{Body, HostileKind, ID_HEADER, Message};
 pub use setup::{Binding, Consume, Exchange, Pause, Queue, QueueKind, Topology, WorkQueue};

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use retryrmq_scenarios::script::{Act, now_ms};
 use retryrmq_scenarios::observations::sha256;
+use retryrmq_scenarios::script::{Act, now_ms};
 use serde_json::{Map, Value, json};
 
 use crate::Failed;

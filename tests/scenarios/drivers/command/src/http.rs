@@ -5,8 +5,8 @@
 
 mod command;
 mod endpoint;
-mod subcommands;
 mod follow;
+mod subcommands;
 
 use std::{
     process::{ExitCode, Stdio},

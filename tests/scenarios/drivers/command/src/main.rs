@@ -12,10 +12,10 @@
 
 mod command;
 mod consume;
-mod subcommands;
 mod follow;
 mod handler;
 mod handler_protocol;
+mod subcommands;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, raise};
 use retryrmq::Message;
 use retryrmq::types::AMQPValue;
 use retryrmq_scenarios::script::{Act, Script, now_ms, say};
-use retryrmq_scenarios::{field, property, observations};
+use retryrmq_scenarios::{field, observations, property};
 use serde_json::{Value, json};
 
 /// Plays the next step of a message up to its end, which the caller puts into the words of the crate.

@@ -1,8 +1,8 @@
 //! Operators who walk through the parking queue, several at a time: they look, replay and drop, and may be killed at any moment.
 
-mod walk_io;
 mod source;
 mod walk;
+mod walk_io;
 
 use std::{
     pin::Pin,
@@ -13,8 +13,8 @@ use std::{
 use retryrmq_model::{Broker, ConnectionId, QueueType};
 
 use self::{
-    walk_io::{Interrupted, WalkIo, LedgerNote},
     walk::{OperatorTask, Walk},
+    walk_io::{Interrupted, LedgerNote, WalkIo},
 };
 use super::{PARKED, Simulation, replica::ReplicaStep, replica::Side};
 
@@ -53,7 +53,9 @@ impl Operator {
     }
 
     pub(super) fn choices(&self, broker: &Broker, at: usize, choices: &mut Vec<ReplicaStep>) {
-        let Some(operator_walk) = &self.operator_walk else { return };
+        let Some(operator_walk) = &self.operator_walk else {
+            return;
+        };
         for side in [Side::Consuming, Side::Publishing] {
             if operator_walk.walk_io.has_written(side) {
                 choices.push(ReplicaStep::OperatorWrites(at, side));
@@ -77,7 +79,8 @@ impl Simulation {
         if let Some(operator_walk) = &self.operators[at].operator_walk
             && let Some((channel, method)) = operator_walk.walk_io.take_written(side)
         {
-            self.broker.send(operator_walk.connection(side), channel, method);
+            self.broker
+                .send(operator_walk.connection(side), channel, method);
         }
         self.operator_goes_on(at)
     }
@@ -138,7 +141,13 @@ impl Simulation {
         let classic = view.kind == QueueType::Classic;
         let number = self.random.u64(..);
         let kept = (self.random.u8(0..3) == 0).then(|| self.random.usize(0..6));
-        let walk = Walk::go(walk_io.clone(), operator_task, (enough, kept), number, classic);
+        let walk = Walk::go(
+            walk_io.clone(),
+            operator_task,
+            (enough, kept),
+            number,
+            classic,
+        );
         self.operators[at].operator_walk = Some(OperatorWalk {
             walk_io,
             walking,
@@ -150,11 +159,14 @@ impl Simulation {
 
     fn operator_goes_on(&mut self, at: usize) -> Result<(), String> {
         let now = self.now;
-        let dies = self.operators[at].operator_walk.as_mut().is_some_and(|operator_walk| {
-            let left = operator_walk.dies_after.map(|left| left.saturating_sub(1));
-            operator_walk.dies_after = left;
-            left == Some(0)
-        });
+        let dies = self.operators[at]
+            .operator_walk
+            .as_mut()
+            .is_some_and(|operator_walk| {
+                let left = operator_walk.dies_after.map(|left| left.saturating_sub(1));
+                operator_walk.dies_after = left;
+                left == Some(0)
+            });
         if dies && self.may_interrupt() {
             self.interruptions += 1;
             self.interrupt(at);
@@ -179,7 +191,9 @@ impl Simulation {
                     self.note(|| format!("operator {at} drops {number}"));
                     self.ledger.dropped(number);
                 }
-                LedgerNote::Replays(number) => self.note(|| format!("operator {at} replays {number}")),
+                LedgerNote::Replays(number) => {
+                    self.note(|| format!("operator {at} replays {number}"))
+                }
             }
         }
         if let Some(end) = end {

@@ -6,8 +6,8 @@ use retryrmq_model::{Consume, Declare, Delivery, Frame, Method};
 
 use super::{
     super::{PARKED, replica::Side},
-    walk_io::{Interrupted, WalkIo},
     walk::Walk,
+    walk_io::{Interrupted, WalkIo},
 };
 use crate::parking::DeliverySource;
 
@@ -82,7 +82,8 @@ impl Walk {
             return Ok(());
         }
         let (tag, prefetch) = self.window.open(self.left + self.copies);
-        self.walk_io.write(Side::Consuming, Method::Qos { prefetch });
+        self.walk_io
+            .write(Side::Consuming, Method::Qos { prefetch });
         self.walk_io
             .write(Side::Consuming, Method::Consume(Consume::new(PARKED, &tag)));
         self.consumer = Some(tag);

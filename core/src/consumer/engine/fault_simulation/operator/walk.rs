@@ -10,14 +10,17 @@ use retryrmq_model::{Delivery, Method, Publish};
 
 use super::{
     super::{PARKED, QUEUE, ledger::number, replica::Side},
-    walk_io::{Interrupted, WalkIo, LedgerNote},
     source::ready,
+    walk_io::{Interrupted, LedgerNote, WalkIo},
 };
 use crate::{
     BasicProperties,
     connection::USUAL_HEADER_ROOM,
-    parking::{CopyMarkers, WalkMove, NEAR, Record, DeliveryHistory, DeliverySource, ChannelTags, DeliveryLimit, PrefetchWindow, may_go},
-    retry::{Origin, CopyHeaders},
+    parking::{
+        ChannelTags, CopyMarkers, DeliveryHistory, DeliveryLimit, DeliverySource, NEAR,
+        PrefetchWindow, Record, WalkMove, may_go,
+    },
+    retry::{CopyHeaders, Origin},
     types::ShortString,
 };
 
@@ -163,10 +166,14 @@ impl Walk {
                 break;
             };
             let source = self.marks.source(&front.properties);
-            let next_move = self.delivery_limit.next_move(seen(front), source, self.left > 0);
+            let next_move = self
+                .delivery_limit
+                .next_move(seen(front), source, self.left > 0);
             if next_move == WalkMove::Renew {
-                self.rotate(u32::MAX, |delivery_limit, next| delivery_limit.at_once(seen(next)))
-                    .await?;
+                self.rotate(u32::MAX, |delivery_limit, next| {
+                    delivery_limit.at_once(seen(next))
+                })
+                .await?;
                 continue;
             }
             let Some(delivery) = self.take() else { break };
@@ -227,7 +234,9 @@ impl Walk {
                 break;
             }
             let source = match self.ahead.front() {
-                Some(next) if wanted(self.delivery_limit, next) => self.marks.source(&next.properties),
+                Some(next) if wanted(self.delivery_limit, next) => {
+                    self.marks.source(&next.properties)
+                }
                 _ => break,
             };
             if source == DeliverySource::Replayed {
@@ -242,7 +251,11 @@ impl Walk {
 
     async fn rejoin(&mut self) -> Result<(), Interrupted> {
         let mut farther = 0;
-        while self.delivery_limit.keeps_order() && self.window.has_begun() && !self.fresh && farther < NEAR {
+        while self.delivery_limit.keeps_order()
+            && self.window.has_begun()
+            && !self.fresh
+            && farther < NEAR
+        {
             if !self.expect().await? {
                 break;
             }

@@ -162,9 +162,7 @@ impl WalkIo {
     }
 
     pub(super) async fn answer(&self) -> Result<Frame, Interrupted> {
-        let answer = self
-            .until(None, |state| state.answers.pop_front())
-            .await?;
+        let answer = self.until(None, |state| state.answers.pop_front()).await?;
         answer.ok_or(Interrupted)
     }
 

@@ -78,7 +78,10 @@ impl Simulation {
                 at_once,
             } => self.publish_copy(at, token, *copy, at_once),
             Command::Recall => {
-                let unstarted = replica.delivery_queue.drain(..).map(|delivery| delivery.token);
+                let unstarted = replica
+                    .delivery_queue
+                    .drain(..)
+                    .map(|delivery| delivery.token);
                 let input = Input::Recalled(unstarted.collect());
                 if let Some(engine) = &mut replica.engine {
                     engine.on(input, now, &mut replica.wanted);
@@ -96,7 +99,9 @@ impl Simulation {
                 }
             }
             Command::Withdraw { token } => self.withdraw(at, token),
-            Command::Skip { token } => replica.delivery_queue.retain(|delivery| delivery.token != token),
+            Command::Skip { token } => replica
+                .delivery_queue
+                .retain(|delivery| delivery.token != token),
             Command::EndIntake => {}
             Command::Tell(event) => self.told(at, &event),
         }

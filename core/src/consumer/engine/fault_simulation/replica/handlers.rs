@@ -58,7 +58,8 @@ impl Simulation {
     }
 
     fn take(&mut self, at: usize, batch: u64) -> Result<(), String> {
-        let Some(Delivery { token, message, .. }) = self.replicas[at].delivery_queue.pop_front() else {
+        let Some(Delivery { token, message, .. }) = self.replicas[at].delivery_queue.pop_front()
+        else {
             return Ok(());
         };
         let elsewhere =

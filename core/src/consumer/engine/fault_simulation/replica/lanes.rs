@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     consumer::engine::Copy,
-    publish::{ChannelQueue, ChannelGrant, most_channels},
+    publish::{ChannelGrant, ChannelQueue, most_channels},
 };
 
 /// How many channels a client uses where the broker allows more.

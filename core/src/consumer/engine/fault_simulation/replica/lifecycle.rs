@@ -6,7 +6,7 @@ use retryrmq_model::{Broker, Method};
 
 use super::{
     super::{PARKED, QUEUE, Simulation},
-    SimulatedConnection, Replica, Side, lost,
+    Replica, Side, SimulatedConnection, lost,
     plan::{consumer, declarations},
 };
 use crate::{
@@ -141,7 +141,7 @@ impl Simulation {
             let mut age = QueueAge::found(self.now);
             if self.may_mark(at, &name) {
                 let is_marked = self.is_marked(&name);
-                age.scanned(is_marked && self.clock <= self.now, self.now);
+                age.looked(is_marked && self.clock <= self.now, self.now);
                 if !is_marked && let Some(view) = self.broker.queue_view(&name) {
                     self.markers.insert(name.clone(), view.created);
                     if !mutants::has(Mutant::MarksTheNew) {
@@ -188,8 +188,9 @@ impl Simulation {
     }
 
     pub(super) fn connect(&mut self, at: usize) -> bool {
-        let open =
-            |line: &SimulatedConnection, broker: &Broker| line.connection.is_some_and(|id| broker.is_open(id));
+        let open = |line: &SimulatedConnection, broker: &Broker| {
+            line.connection.is_some_and(|id| broker.is_open(id))
+        };
         if !open(&self.replicas[at].consuming, &self.broker) {
             let connection = self.broker.connect();
             let replica = &mut self.replicas[at];

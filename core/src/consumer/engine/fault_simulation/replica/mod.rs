@@ -5,9 +5,9 @@ mod handlers;
 mod held_copies;
 mod lanes;
 mod lifecycle;
-mod unreadable_scan;
 mod plan;
 mod probe;
+mod unreadable_scan;
 mod wire;
 
 use std::{
@@ -373,7 +373,9 @@ impl Simulation {
             if engine.is_pausing() && !replica.wanted.deliveries.is_empty() {
                 return Err(format!("replica {at} hands out a message in a pause"));
             }
-            replica.delivery_queue.extend(replica.wanted.deliveries.drain(..));
+            replica
+                .delivery_queue
+                .extend(replica.wanted.deliveries.drain(..));
             let most = 3 * usize::from(self.setting.prefetch) + 3 * 64 + 2;
             if engine.outstanding() > most {
                 return Err(format!(

@@ -8,7 +8,7 @@ use retryrmq_model::{ConnectionId, Declare, Frame, Method, Publish};
 use super::super::Simulation;
 use super::plan::{consumer, declared};
 use crate::topology::{
-    ProbeStep, PROBE_QUEUES, Probe, TRIES, asks_at_least_once, probe_arguments, probe_queue,
+    PROBE_QUEUES, Probe, ProbeStep, TRIES, asks_at_least_once, probe_arguments, probe_queue,
 };
 
 /// How long it may take.
@@ -56,7 +56,7 @@ impl Simulation {
                     }
                 }
                 ProbeStep::Look => match self.ready_in(connection, &probe) {
-                    Some(ready) => questions.scanned(ready),
+                    Some(ready) => questions.looked(ready),
                     None => break None,
                 },
                 ProbeStep::Done(answer) => break answer,

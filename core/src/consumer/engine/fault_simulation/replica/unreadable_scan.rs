@@ -8,14 +8,14 @@ use retryrmq_model::{
 };
 
 use super::{
-    super::{QUEUE, UNREADABLE, Unreadable, Simulation, ledger::number},
+    super::{QUEUE, Simulation, UNREADABLE, Unreadable, ledger::number},
     plan::declared,
 };
 use crate::{
     Error, ErrorKind, Item, Result,
     consumer::engine::Input,
     topology::{SAFE_AGE, unreadable},
-    unreadable::{LEFT_TO_OTHERS, Moved, ScanRange, Evidence, Step, SuspectQueue},
+    unreadable::{Evidence, LEFT_TO_OTHERS, Moved, ScanRange, Step, SuspectQueue},
 };
 
 /// Messages on their way out of the queue.
@@ -176,7 +176,9 @@ impl Simulation {
     fn read(&mut self, connection: ConnectionId, reach: ScanRange) -> Option<Vec<Delivery>> {
         let most = match reach {
             ScanRange::Near(most) => u16::try_from(most).unwrap_or(u16::MAX),
-            ScanRange::Singly { in_order, .. } => return self.read_one_by_one(connection, in_order),
+            ScanRange::Singly { in_order, .. } => {
+                return self.read_one_by_one(connection, in_order);
+            }
         };
         for method in [
             Method::OpenChannel,
@@ -208,7 +210,11 @@ impl Simulation {
     }
 
     /// The same of one message after the other. A look that has found something ends with it: what is behind may end the connection.
-    fn read_one_by_one(&mut self, connection: ConnectionId, in_order: u32) -> Option<Vec<Delivery>> {
+    fn read_one_by_one(
+        &mut self,
+        connection: ConnectionId,
+        in_order: u32,
+    ) -> Option<Vec<Delivery>> {
         for method in [Method::OpenChannel, Method::SelectConfirms] {
             self.broker.send(connection, 1, method);
         }
@@ -249,7 +255,11 @@ impl Simulation {
     }
 
     /// The copies are safe, or the connection was lost.
-    pub(super) fn end_scan(&mut self, at: usize, scan: UnreadableScan) -> std::result::Result<(), String> {
+    pub(super) fn end_scan(
+        &mut self,
+        at: usize,
+        scan: UnreadableScan,
+    ) -> std::result::Result<(), String> {
         let scanned = self.remove_originals(at, &scan).map(|moved| Moved {
             ended_early: scan.ended_early,
             ..moved

@@ -5,12 +5,12 @@ use retryrmq_model::{Delivery as Sent, Frame};
 
 use super::{
     super::{PARKED, Simulation, ledger::number},
-    SimulatedConnection, Replica, Unconfirmed, lost,
+    Replica, SimulatedConnection, Unconfirmed, lost,
 };
 use crate::{
     Error, ErrorKind,
     connection::{Operation, refusal},
-    consumer::engine::{IncomingDelivery, Engine, Input},
+    consumer::engine::{Engine, IncomingDelivery, Input},
     types::ShortString,
     unreadable::Reasons,
 };
