@@ -132,7 +132,7 @@ to = ["a@example.com", "b@example.com"]
     })
     .await;
     assert_eq!(alerting.silences().len(), 1);
-    alerting.lift("s").unwrap();
+    alerting.end_silence("s").unwrap();
     alerting.tell(parked("f1"));
     hook.after(4).await;
     assert_eq!(hook.requests()[3].json()["trigger"], "again");

@@ -71,13 +71,13 @@ impl Replica {
     }
 }
 
-async fn one_speaks(replicas: &[&Replica]) -> usize {
-    eventually(DEADLINE, "one replica speaks", || async {
-        let speakers: Vec<_> = (0..replicas.len())
+async fn one_leader(replicas: &[&Replica]) -> usize {
+    eventually(DEADLINE, "one replica is the leader", || async {
+        let leaders: Vec<_> = (0..replicas.len())
             .filter(|n| replicas[*n].is_leader())
             .collect();
-        match speakers[..] {
-            [mode] => Ok(mode),
+        match leaders[..] {
+            [leader] => Ok(leader),
             _ => Err(format!("{leaders:?}")),
         }
     })
@@ -118,7 +118,7 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         for replica in [&one, &two, &one, &two] {
             replica.alerting.tell(parked("f1"));
         }
-        let mode = one_speaks(&[&one, &two]).await;
+        let mode = one_leader(&[&one, &two]).await;
         let (mode, other) = match mode {
             0 => (one, two),
             _ => (two, one),

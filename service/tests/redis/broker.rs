@@ -145,7 +145,7 @@ async fn a_queue_that_is_full_does_not_stop_another() {
                 .unwrap();
             let (stop, stopped) = oneshot::channel::<()>();
             let dispatcher = DueDispatcher::new(Arc::clone(&store), sink);
-            let metrics = dispatcher.metrics();
+            let metrics = dispatcher.dispatcher_metrics();
             let running = tokio::spawn(dispatcher.run(
                 async {
                     let _ = stopped.await;

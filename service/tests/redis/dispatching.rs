@@ -83,7 +83,7 @@ struct Running {
 impl Running {
     fn start(store: &Arc<RedisStore>, sink: &Arc<Counter>) -> Self {
         let dispatcher = DueDispatcher::new(Arc::clone(store), Arc::clone(sink));
-        let metrics = dispatcher.metrics();
+        let metrics = dispatcher.dispatcher_metrics();
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;
