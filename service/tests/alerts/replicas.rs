@@ -118,21 +118,21 @@ async fn two_replicas_are_one_page_and_the_other_goes_on_when_the_leader_dies() 
         for replica in [&one, &two, &one, &two] {
             replica.alerting.tell(parked("f1"));
         }
-        let mode = one_leader(&[&one, &two]).await;
-        let (mode, other) = match mode {
+        let leader = one_leader(&[&one, &two]).await;
+        let (leader, other) = match leader {
             0 => (one, two),
             _ => (two, one),
         };
         eventually(DEADLINE, "all four are counted", || async {
-            mode.alerting.counts().failures.get("wake") == Some(&4)
+            leader.alerting.counts().failures.get("wake") == Some(&4)
         })
         .await;
         assert_eq!(kinds(&server.notices(1).await), ["opened"]);
         // What the other one saw is told by the leader.
         other.alerting.tell(parked("f2"));
         let second = server.notices(2).await.remove(1);
-        let groups = two_groups(&mode).await;
-        mode.die().await;
+        let groups = two_groups(&leader).await;
+        leader.die().await;
 
         // The state goes on with the other one: no page anew, what was not delivered is, and both are over in the end.
         eventually(DEADLINE, "the other one speaks", || async {
